@@ -15,7 +15,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from typing import TYPE_CHECKING
 
-import django
+from bench.django_in import set_up_alone
 
 if TYPE_CHECKING:
     from tests.builders.promises import Tally
@@ -26,7 +26,7 @@ _PART = 50
 
 def main(first: int, last: int) -> int:
     """Play the worlds from seed ``first`` up to ``last``; return 1 where something is broken."""
-    _set_up()
+    set_up_alone()
     began, found, broken = time.monotonic(), dict[str, int](), 0
     parts = [range(at, min(at + _PART, last)) for at in range(first, last, _PART)]
     processes = int(os.environ.get("BENCH_PROCESSES", "1"))
@@ -41,11 +41,6 @@ def main(first: int, last: int) -> int:
             took_s = time.monotonic() - began
             print(f"up to {part.stop}: {counts}; {broken} broken, {took_s:.0f} s", flush=True)
     return 1 if broken else 0
-
-
-def _set_up() -> None:
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
-    django.setup()
 
 
 def _played(seeds: range) -> Tally:

@@ -361,13 +361,18 @@ class Reservations:
         self._beside = self._all_over = None
 
     def are_put_off_by(
-        self, leaving: Sequence[Ending], request: Request, placement: Placement, rank: int
+        self,
+        leaving: Sequence[Ending],
+        request: Request,
+        placement: Placement,
+        end_at: float,
+        rank: int,
     ) -> bool:
         """Say whether some before ``rank`` is put off by a job that others give way to.
 
-        ``leaving``: those others, as they are expected to end else.
+        ``leaving``: those others, as they are expected to end else. ``end_at``: when the job ends
+        that begins once they have left.
         """
-        end_at = self._cluster.now + request.walltime_s
         for each in self.kept:
             if each.rank < rank and end_at > each.at:
                 then = each.then.copy()

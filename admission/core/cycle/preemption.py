@@ -67,7 +67,8 @@ def preempt_for(queue: Queue, request: Request, rank: int, verdict: Verdict) -> 
         return Asked(refused=refused)
     keys = [each.request.key for each in leaving]
     endings = [queue.endings[key] for key in keys]
-    if queue.reservations.are_put_off_by(endings, request, placement, rank):
+    end_at = max(map(queue.left_at, endings)) + request.walltime_s
+    if queue.reservations.are_put_off_by(endings, request, placement, end_at, rank):
         return Asked(refused="would stand where a job ahead of it is to")
     queue.make_room(keys, request, rank, placement)
     return Asked(leaving, Ground.CLASS if by_class or claim is None else claim.ground)

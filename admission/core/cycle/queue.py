@@ -246,15 +246,18 @@ class Queue:
         self.quotas.take(request, placement, end_at)
         self.reservations.take(request, placement, end_at)
 
+    def left_at(self, ending: Ending) -> float:
+        """Return when a running job has left that is told to now, Unix s: it may save before."""
+        return min(ending.at, self.now + self.snapshot.tuning.preemption_grace_s)
+
     def make_room(
         self, keys: Iterable[str], request: Request, rank: int, placement: Placement
     ) -> None:
         """Keep ``placement`` for a job that running ones, ``keys``, give way to."""
-        soon = self.now + self.snapshot.tuning.preemption_grace_s
         leaving = []
         for key in keys:
             before = self.endings[key]
-            ending = self.endings[key] = replace(before, at=min(before.at, soon))
+            ending = self.endings[key] = replace(before, at=self.left_at(before))
             self.quotas.end_sooner(before.request, before.placement, before.at, ending.at)
             self.leaving.add(key)
             leaving.append(ending)

@@ -81,6 +81,33 @@ def _grace(world: World) -> Decisions:
     return world.cycle()
 
 
+def test_nobody_gives_way_to_a_job_that_would_begin_too_late_to_be_over_before_one_ahead() -> None:
+    world = _world(racks=1, nodes=2, classes=URGENT)
+    for name in ("a", "b"):
+        world.submit(
+            make_request(f"{name}/train", gpus=8, preemptible=name == "a", walltime_s=9_000.0)
+        )
+        world.cycle()
+    world.now += 61.0
+    world.submit(make_request("ahead/train", gpus=16, priority=100, walltime_s=300.0))
+    world.cycle()
+    # It would be over just in time if it began now, and not once the other one has left.
+    left_s = world.next_end - world.now
+    world.submit(
+        make_request("late/train", gpus=8, job_class="urgent", priority=50, walltime_s=left_s)
+    )
+    decisions = world.cycle()
+    assert _asked(decisions) == []
+    assert _giving_way(decisions, "late/train") == "would stand where a job ahead of it is to"
+    grace_s = world.tuning.preemption_grace_s
+    world.submit(
+        make_request(
+            "in-time/train", gpus=8, job_class="urgent", priority=50, walltime_s=left_s - grace_s
+        )
+    )
+    assert _asked(world.cycle()) == ["a/train"]
+
+
 # --- Cohorts --------------------------------------------------------------------------------------
 
 
