@@ -29,7 +29,7 @@ from admission.jobs.models import Attempt, Job, Phase
 from admission.jobs.submission import Conflict, SpecError
 from admission.logs.reading import NotThere
 from admission.queue import queue_status
-from dashboard import job_log, job_timeline, jobs, panels, placement, queue, state
+from dashboard import goodput, job_log, job_timeline, jobs, panels, placement, queue, state
 from fleet import snapshot
 from fleet.cache import KeyedCache
 from headroom.contracts import FieldError
@@ -37,6 +37,7 @@ from headroom.contracts import FieldError
 __all__ = [
     "act",
     "fixes_panel",
+    "goodput_panel",
     "log_panel",
     "page",
     "panel",
@@ -50,6 +51,7 @@ _WHY = "dashboard/panels/job_why.html"
 _FIXES = "dashboard/panels/job_fixes.html"
 _TIMELINE = "dashboard/panels/job_timeline.html"
 _LOG = "dashboard/panels/job_log.html"
+_GOODPUT = "dashboard/panels/job_goodput.html"
 _MOST_REASON = 500
 _NOTHING_CHOSEN = FieldError(
     code="required", message="choose what is to be changed", field="change", hint="then apply it"
@@ -229,6 +231,16 @@ def timeline_panel(request: HttpRequest, name: str) -> HttpResponse:
     if shown.attempt is None:
         return HttpResponse(status=204)
     return panels.answer(request, *_timeline(shown, shown.attempt))
+
+
+@require_safe
+@requires(Capability.VIEW_FLEET)
+@dear("it to a job that held fewer GPUs")
+def goodput_panel(request: HttpRequest, name: str) -> HttpResponse:
+    """Where the time of the job's GPUs went, for htmx."""
+    shown = _shown(request, name)
+    context = {"account": goodput.of(shown.job, time.time()), "job": shown.job}
+    return render(request, _GOODPUT, context)
 
 
 @require_safe

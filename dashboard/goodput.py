@@ -1,0 +1,91 @@
+"""Where the time of a job's GPUs went, in words for its page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from admission.core.account import Cause
+from admission.goodput import reading
+from admission.goodput.told import told
+from admission.jobs.models import Job
+from dashboard import units
+from telemetry.spans import ParameterError, Span
+
+__all__ = ["Account", "Line", "of"]
+
+#: An account that is looked at goes back so far at most, s.
+_MOST_S = 86_400.0
+#: So many causes are named in the sentence.
+_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The time that went to one cause. ``is_lost``: something could bring it back."""
+
+    cause: str
+    gpu_h: float
+    share: float
+    lever: str
+    is_lost: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """An account as its page shows it. ``cannot_tell``: causes that lie in unknown time."""
+
+    answer: str
+    lines: list[Line]
+    cannot_tell: str
+    is_cut: bool
+
+
+def of(job: Job, now: float) -> Account | None:
+    """Return the account of the last day in which a job held GPUs. None: it never held any.
+
+    Some queries, and up to a second of a core for hundreds of GPUs.
+    """
+    lived = reading.lived(job, now)
+    if lived is None:
+        return None
+    span = Span(max(lived.start, lived.end - _MOST_S), lived.end)
+    try:
+        found = told(job.name, reading.of_job(job, span, now))
+    except ParameterError as error:
+        return Account(f"Its account is too much to add up here: {error}", [], "", is_cut=True)
+    return Account(
+        _answer(found),
+        [_line(each) for each in found["causes"]],
+        ", ".join(_words(each) for each in found["cannot_tell"]),
+        is_cut=span.start > lived.start,
+    )
+
+
+def _line(each: Mapping[str, Any]) -> Line:
+    hours = each["gpu_s"] / 3600.0
+    return Line(_words(each["cause"]), hours, each["share"], each["lever"], bool(each["lever"]))
+
+
+def _words(cause: str) -> str:
+    """Return a cause in words; that of throttling by its token: ``throttled: sw_thermal``."""
+    kind, _, rest = cause.partition("_")
+    if kind != "throttled":
+        return cause.replace("_", " ")
+    token, _, how = rest.rpartition("_")
+    return f"throttled: {token}, {how}"
+
+
+def _answer(found: Mapping[str, Any]) -> str:
+    hours = f"{units.number(found['gpu_s'] / 3600.0, 1)} GPU-hours"
+    if found["goodput"] is None:
+        return f"{hours} held; its loop reports no steps, so that its goodput is not known"
+    lost = [
+        f"{units.percent(each['share'])} {_words(each['cause'])}"
+        for each in found["causes"]
+        if each["lever"] and each["cause"] != Cause.UNKNOWN and each["share"] >= 0.005
+    ]
+    least = "at least " if any(each["cause"] == Cause.UNKNOWN for each in found["causes"]) else ""
+    said = f"{least}{units.percent(found['goodput'])} goodput of {hours}"
+    return f"{said}; lost: {', '.join(lost[:_NAMED])}" if lost else said
