@@ -48,6 +48,7 @@ BOOKED = ["--from", "2100-01-01T00:00Z", "--to", "2100-01-02T00:00Z", "--gpus", 
 ARGUMENTS = {
     "queue": [],
     "explain": ["mine"],
+    "goodput": ["mine"],
     "list": [],
     "logs": ["mine"],
     "priority": ["mine", "0"],
@@ -70,7 +71,8 @@ ARGUMENTS = {
 #: What is asked about the job by other ways.
 ADDRESSES = (
     "/jobs/mine/", "/live/jobs/mine/fixes", "/live/jobs/mine/why", "/queue/", "/live/queue/fixes",
-    "/api/v1/jobs/mine", "/api/v1/jobs/mine/explain", "/api/v1/jobs/mine/events", "/api/v1/queue",
+    "/api/v1/jobs/mine", "/api/v1/jobs/mine/explain", "/api/v1/jobs/mine/goodput",
+    "/api/v1/jobs/mine/events", "/live/jobs/mine/goodput", "/api/v1/queue",
 )  # fmt: skip
 
 Run = Callable[..., Result]
