@@ -58,9 +58,13 @@ def of(job: Job, now: float) -> Account | None:
     return Account(
         _answer(found),
         [_line(each) for each in found["causes"]],
-        ", ".join(_words(each) for each in found["cannot_tell"]),
+        ", ".join(_words(each) for each in found["cannot_tell"]) if _has_unknown(found) else "",
         is_cut=span.start > lived.start,
     )
+
+
+def _has_unknown(found: Mapping[str, Any]) -> bool:
+    return any(each["cause"] == Cause.UNKNOWN for each in found["causes"])
 
 
 def _line(each: Mapping[str, Any]) -> Line:
@@ -78,14 +82,15 @@ def _words(cause: str) -> str:
 
 
 def _answer(found: Mapping[str, Any]) -> str:
-    hours = f"{units.number(found['gpu_s'] / 3600.0, 1)} GPU-hours"
+    held = found["gpu_s"] / 3600.0
+    hours = f"{units.number(held, 1 if held >= 10.0 else 2)} GPU-hours"
     if found["goodput"] is None:
-        return f"{hours} held; its loop reports no steps, so that its goodput is not known"
+        return f"{hours} held; its loop has reported no steps, so that its goodput is not known"
     lost = [
         f"{units.percent(each['share'])} {_words(each['cause'])}"
         for each in found["causes"]
         if each["lever"] and each["cause"] != Cause.UNKNOWN and each["share"] >= 0.005
     ]
-    least = "at least " if any(each["cause"] == Cause.UNKNOWN for each in found["causes"]) else ""
+    least = "at least " if _has_unknown(found) else ""
     said = f"{least}{units.percent(found['goodput'])} goodput of {hours}"
     return f"{said}; lost: {', '.join(lost[:_NAMED])}" if lost else said

@@ -37,7 +37,7 @@ def test_goodput_comes_first_and_what_was_lost_with_what_brings_it_back(
     attempt(job, began, began + 540.0)
     report(began + 40.0, began + 540.0, data_wait_s=1.0, sync_s=1.8, lost_share=0.2)
     html = panel()
-    said = "53 % goodput of 0.3 GPU-hours; lost: 19 % outside steps, 13 % synchronization"
+    said = "53 % goodput of 0.30 GPU-hours; lost: 19 % outside steps, 13 % synchronization"
     assert said in html
     assert "read ahead with more workers, or from faster storage" in html
     assert "nothing: it is not lost" in html
@@ -52,9 +52,16 @@ def test_without_reports_it_says_what_nobody_can_tell(job: Job, began: float) ->
         lost_mhz_s=25_000.0,
     )  # fmt: skip
     html = panel()
-    assert "its loop reports no steps, so that its goodput is not known" in html
+    assert "its loop has reported no steps, so that its goodput is not known" in html
     assert "throttled: hw_thermal, unexpected" in html
     assert "In unknown, since its loop has not told: productive, repeated" in html
+
+
+def test_a_job_that_only_starts_has_nothing_that_is_unknown(job: Job, began: float) -> None:
+    attempt(job, began, began + 20.0)
+    html = panel()
+    assert "0.01 GPU-hours held" in html
+    assert "In unknown" not in html
 
 
 def test_the_page_of_a_job_that_ran_asks_for_it(job: Job, began: float) -> None:
