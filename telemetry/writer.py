@@ -9,6 +9,7 @@ reads its state afresh.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -98,8 +99,7 @@ class Writer:
             judged = judge(pairs, time_limits(time.time()), self._jobs)
             refused = [(fresh[place], found) for place, found in judged.refused.items()]
             gathered = self._gather(cursor, fresh, judged)
-            for found in gathered.rows.values():
-                self._copy(cursor, found)
+            self._copy(cursor, list(gathered.rows.values()))
             marks.note(cursor, gathered.rows.values())
             if "gpu" in gathered.rows:
                 self._throttling.follow(cursor, gathered.rows["gpu"])
@@ -158,8 +158,16 @@ class Writer:
         if unknown := mounts - self._mounts.keys():
             self._mounts.update(sql.load_mounts(cursor, unknown))
 
-    def _copy(self, cursor: psycopg.Cursor[Any], found: Rows) -> None:
-        wanted = set(samples.partitions_for(found.table, found.columns["ts"], partition_width()))
+    def _copy(self, cursor: psycopg.Cursor[Any], found: Sequence[Rows]) -> None:
+        # All partitions before any row: whoever makes some meanwhile waits for the tables that we
+        # write to, and we would wait for whoever makes some.
+        wanted = {
+            partition
+            for each in found
+            for partition in samples.partitions_for(
+                each.table, each.columns["ts"], partition_width()
+            )
+        }
         missing = sorted(wanted - self._known_partitions)
         if missing:
             samples.create_partitions(cursor, missing)
@@ -167,7 +175,8 @@ class Writer:
             lasting = {p for p in missing if p.end > datetime.now(UTC) - _LASTING}
             # Known only once the transaction is through: a rollback takes the partition with it.
             transaction.on_commit(lambda: self._known_partitions.update(lasting))
-        samples.copy(cursor, found)
+        for each in found:
+            samples.copy(cursor, each)
 
     def keep(self) -> None:
         """Leave the state that the shard's next writer would else have to make again."""

@@ -62,18 +62,39 @@ class _Run:
 def step(source: str, width_s: int, now: float) -> bool:
     """Compute the oldest buckets that have ended and are not up to date; tell whether some were."""
     rollup = ROLLUPS[source]
+    closed = now - SETTLE_S[width_s] - width_s + 1
+    ready = _create_partitions(rollup.table(width_s), source, width_s, closed)
+    if not ready:
+        return False
     with transaction.atomic(), connection.cursor() as django_cursor:
         cursor: Cursor[Any] = django_cursor.cursor
-        closed = now - SETTLE_S[width_s] - width_s + 1
-        found = marks.oldest(cursor, source, width_s, closed)
+        oldest = marks.oldest(cursor, source, width_s, closed)
+        # One that was noted since has its turn next.
+        found = [mark for mark in oldest if mark.bucket in ready]
         if not found:
-            return False
+            return True
         run = _first_run(rollup.source, found, width_s)
         if run.blocks:
             _compute(cursor, rollup, width_s, run)
             marks.insert(cursor, _what_follows(source, width_s, run))
         marks.delete(cursor, run.marks)
     return True
+
+
+def _create_partitions(table: Table, source: str, width_s: int, closed: float) -> set[int]:
+    """Create what is missing for the buckets that may be computed next; return these.
+
+    On its own, before a reading is looked at: whoever makes partitions of readings waits for those
+    who read them, and they would wait for whoever makes some.
+    """
+    width = tiers.rollup_width(width_s, len(snapshot.current().gpus))
+    with transaction.atomic(), connection.cursor() as django_cursor:
+        cursor: Cursor[Any] = django_cursor.cursor
+        buckets = {mark.bucket for mark in marks.oldest(cursor, source, width_s, closed)}
+        if buckets:
+            starts = np.array(sorted(buckets), dtype=np.float64)
+            samples.create_partitions(cursor, samples.partitions_for(table, starts, width))
+    return buckets
 
 
 def _first_run(table: Table, found: list[Mark], width_s: int) -> _Run:
@@ -116,9 +137,6 @@ def _what_follows(source: str, width_s: int, run: _Run) -> Iterator[NewMark]:
 
 def _compute(cursor: Cursor[Any], rollup: Rollup, width_s: int, run: _Run) -> None:
     table, window = rollup.table(width_s), run.window
-    width = tiers.rollup_width(width_s, len(snapshot.current().gpus))
-    starts = np.arange(window.start, window.end, width_s)
-    samples.create_partitions(cursor, samples.partitions_for(table, starts, width))
     for ids, rows in _parts(rollup, window, run.blocks):
         made = roll_up(rollup, rows, _before(rollup, window, ids, rows), width_s)
         _replace(cursor, table, window, ids, made)

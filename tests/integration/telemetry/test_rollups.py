@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import threading
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 
 from telemetry import housekeeping, samples
 from telemetry.rollups import carriers, marks, progress, work
@@ -16,6 +17,7 @@ from telemetry.rollups.models import RollupMark
 from telemetry.rollups.spec import HOUR_S, HOURS, MINUTE_S, MINUTES
 from telemetry.store.columns import Window
 from tests.builders.batches import make_batch
+from tests.builders.demo import until
 from tests.builders.readings import write_samples
 from tests.integration.telemetry.conftest import Source, drain_everything
 
@@ -228,6 +230,37 @@ class TestProgress:
         assert len(rows("meter_minute", "readings")) == 10  # to the end of the hour
         assert work.step("meter_sample", MINUTE_S, LATER)
         assert len(rows("meter_minute", "readings")) == 20
+
+
+@pytest.mark.django_db(transaction=True)
+def test_no_reading_is_looked_at_while_others_make_partitions() -> None:
+    """They would wait for whoever looks, and who looks for them."""
+    write_meter(1, [0, 10], 100)
+    RollupMark.objects.all().delete()
+    with connection.cursor() as cursor:
+        # Which things it is about has to be looked up.
+        marks.insert(cursor.cursor, [NewMark("meter_sample", MINUTE_S, T0, None)])
+    done: list[bool] = []
+
+    def step() -> None:
+        done.append(work.step("meter_sample", MINUTE_S, LATER))
+        connection.close()
+
+    thread = threading.Thread(target=step)
+    with transaction.atomic(), connection.cursor() as cursor:
+        samples.lock_partitions(cursor.cursor)
+        thread.start()
+        until(lambda: waits_for_partitions(cursor), 60.0)
+        cursor.execute("SET LOCAL lock_timeout = '5s'")
+        cursor.execute("LOCK TABLE meter_sample IN ACCESS EXCLUSIVE MODE")
+    thread.join(60.0)
+    assert done == [True]
+
+
+def waits_for_partitions(cursor: Any) -> bool:
+    cursor.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")
+    (count,) = cursor.fetchone()
+    return bool(count)
 
 
 def test_the_drain_marks_what_it_stores(source: Source) -> None:
