@@ -22,7 +22,13 @@ __all__ = ["EXIT_CODES", "matrix", "scenario_of"]
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
 #: of a matrix, by its verdict; 2 is wrong use
-EXIT_CODES = {Verdict.PASSED: 0, Verdict.FAILED: 1, Verdict.ERROR: 1, Verdict.NOT_RUN: 3}
+EXIT_CODES = {
+    Verdict.PASSED: 0,
+    Verdict.FAILED: 1,
+    Verdict.ERROR: 1,
+    Verdict.NOT_RUN: 3,
+    Verdict.NOT_MEASURED: 3,
+}
 
 
 @click.group()

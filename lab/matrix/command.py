@@ -127,8 +127,8 @@ def run(
 ) -> None:
     """Run COMMAND under faults on this machine, and judge it by its steps and checkpoints.
 
-    Exit code 0: all that was run passed. 1: something failed. 2: wrong use. 3: no fault could be
-    brought about here.
+    Exit code 0: all that was run passed. 1: something failed. 2: wrong use. 3: nothing failed,
+    and not all could be measured, or no fault could be brought about here.
     """
     from lab.matrix import report, running, steps
     from lab.matrix.playing import Subject

@@ -146,7 +146,7 @@ def _never(what: Never, scenario: Scenario, told: Told) -> Check:
     values = [value for _, value in _values_between(series, from_s, until_s)]
     if all(map(math.isnan, values)):
         return Check(
-            text=text, verdict=Verdict.NOT_RUN, said=f"{what.series} was not read in this time"
+            text=text, verdict=Verdict.NOT_MEASURED, said=f"{what.series} was not read in this time"
         )
     worst = max(
         _stretches(series, condition, from_s, until_s),
@@ -181,7 +181,7 @@ def _within(what: Within, scenario: Scenario, told: Told) -> Check:
         return Check(text=text, verdict=Verdict.PASSED, said=f"after {_time(met - begun_s)}")
     if _ended_before(series, deadline_s):
         return Check(
-            text=text, verdict=Verdict.NOT_RUN, said="the run ended before that time was over"
+            text=text, verdict=Verdict.NOT_MEASURED, said="the run ended before that time was over"
         )
     reached = condition.extreme([value for _, value in looked_at])
     return Check(text=text, verdict=Verdict.FAILED, said=f"it did not: {reached}")
@@ -207,7 +207,7 @@ def _at_most(what: AtMost, told: Told) -> Check:
         return _untold(text, what.measure)
     if measure.value is None or math.isnan(measure.value):
         return Check(
-            text=text, verdict=Verdict.NOT_RUN, said=measure.said or "it could not be measured"
+            text=text, verdict=Verdict.NOT_MEASURED, said=measure.said or "it could not be measured"
         )
     verdict = Verdict.PASSED if measure.value <= what.value else Verdict.FAILED
     said = f"{_number(measure.value)} {measure.unit}".strip()
@@ -226,14 +226,14 @@ def _recovers(what: Recovers, scenario: Scenario, told: Told) -> Check:
     condition = _back(what, series, scenario)
     if condition is None:
         said = f"{what.series} was not read before the first fault"
-        return Check(text=text, verdict=Verdict.NOT_RUN, said=said)
+        return Check(text=text, verdict=Verdict.NOT_MEASURED, said=said)
     took_s = recovered_after_s(series, scenario, condition, hold_s=seconds(what.hold))
     end_s = scenario.last_fault_s or 0.0
     if took_s is not None and took_s <= seconds(what.time):
         return Check(text=text, verdict=Verdict.PASSED, said=f"{condition} after {_time(took_s)}")
     if _ended_before(series, end_s + seconds(what.time)):
         return Check(
-            text=text, verdict=Verdict.NOT_RUN, said="the run ended before that time was over"
+            text=text, verdict=Verdict.NOT_MEASURED, said="the run ended before that time was over"
         )
     late = "not in the run" if took_s is None else f"only after {_time(took_s)}"
     after = [value for _, value in _values_between(series, end_s, math.inf)]
@@ -280,7 +280,7 @@ def _ended_before(series: Series, at_s: float) -> bool:
 
 
 def _untold(text: str, name: str) -> Check:
-    return Check(text=text, verdict=Verdict.NOT_RUN, said=f"this run does not tell {name}")
+    return Check(text=text, verdict=Verdict.NOT_MEASURED, said=f"this run does not tell {name}")
 
 
 _PERIODS = {

@@ -32,7 +32,10 @@ from lab.matrix.result import (
 )
 from lab.matrix.scenario import QUANTITIES, Fault, Scenario
 
-__all__ = ["cell_of", "not_run", "throughput"]
+__all__ = ["OF_REPEATS", "cell_of", "not_run", "throughput"]
+
+#: Measures of what two runs of a scenario have in common.
+OF_REPEATS = frozenset({"repeat_difference", "checkpoints_differing"})
 
 #: Throughput that is back to this share of what it was before the faults has recovered.
 _RECOVERED_SHARE = 0.5
@@ -106,7 +109,7 @@ def _checks(scenario: Scenario, runs: Sequence[Run], measures: list[Measure]) ->
         for run in runs
     ]
     # Of each expectation the worst of the runs.
-    order = [Verdict.PASSED, Verdict.NOT_RUN, Verdict.FAILED, Verdict.ERROR]
+    order = [Verdict.PASSED, Verdict.NOT_MEASURED, Verdict.FAILED, Verdict.ERROR]
     return [
         max(each, key=lambda check: order.index(check.verdict)) for each in zip(*found, strict=True)
     ]

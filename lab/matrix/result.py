@@ -52,6 +52,8 @@ class Verdict(enum.StrEnum):
     FAILED = "failed"
     #: it could not be tried: this says nothing, and never counts as passed
     NOT_RUN = "not_run"
+    #: it was run, and what is expected could not be seen: this never counts as passed, either
+    NOT_MEASURED = "not_measured"
     #: the run itself broke, so that nothing can be said of the subject
     ERROR = "error"
 
@@ -149,6 +151,7 @@ class Grade(Struct, frozen=True, kw_only=True):
     errors: int
     not_run: int
     said: str
+    not_measured: int = 0
 
 
 class MatrixResult(Struct, frozen=True, kw_only=True):
@@ -203,11 +206,11 @@ def make_result(
 def verdict_of(verdicts: Iterable[Verdict]) -> Verdict:
     """Return the verdict of several: the worst of those that were run.
 
-    Errors come before failures: what could not be judged is mended first. Nothing that was not run
-    makes anything pass.
+    Errors come before failures: what could not be judged is mended first. All of several have
+    passed only where all of them were measured. Nothing that was not run makes anything pass.
     """
     found = set(verdicts)
-    for verdict in (Verdict.ERROR, Verdict.FAILED, Verdict.PASSED):
+    for verdict in (Verdict.ERROR, Verdict.FAILED, Verdict.NOT_MEASURED, Verdict.PASSED):
         if verdict in found:
             return verdict
     return Verdict.NOT_RUN
@@ -226,10 +229,12 @@ def why_of_checks(checks: Iterable[Check]) -> str:
         return ""
     first, *others = (check for check in checks if check.verdict == worst)
     why = f"{first.text}: {first.said}" if first.said else first.text
+    if worst == Verdict.NOT_MEASURED:
+        why = f"it could not be seen whether {why}"
     return f"{why} (and {len(others)} more)" if others else why
 
 
-#: The least share of passed cells, of those that were run, for each letter.
+#: The least share of passed cells, of those that were judged, for each letter.
 _LETTERS = (("A", 1.0), ("B", 0.9), ("C", 0.75), ("D", 0.5), ("F", 0.0))
 _NO_LETTER = "none"
 
@@ -237,40 +242,47 @@ _NO_LETTER = "none"
 def grade_of(verdicts: Sequence[Verdict]) -> Grade:
     """Return the grade of a subject by its cells.
 
-    A: all passed. B: at least 90 % of those that were run, C: 75 %, D: 50 %, F: fewer. A grade
-    speaks of what was run, so it is no better than B where a cell could not be run, and no better
-    than C where most could not. With nothing run there is none.
+    A: all passed. B: at least 90 % of those that were judged, C: 75 %, D: 50 %, F: fewer. A cell
+    that could not be run or not be measured was not judged. A grade speaks of what was judged, so
+    it is no better than B where a cell was not, and no better than C where most were not. With
+    nothing judged there is none.
     """
     count = {each: sum(verdict == each for verdict in verdicts) for each in Verdict}
-    not_run = count[Verdict.NOT_RUN]
-    run = len(verdicts) - not_run
+    unjudged = count[Verdict.NOT_RUN] + count[Verdict.NOT_MEASURED]
+    judged = len(verdicts) - unjudged
     return Grade(
-        letter=_letter(count[Verdict.PASSED], run=run, not_run=not_run),
+        letter=_letter(count[Verdict.PASSED], judged=judged, unjudged=unjudged),
         passed=count[Verdict.PASSED],
         failed=count[Verdict.FAILED],
         errors=count[Verdict.ERROR],
-        not_run=not_run,
-        said=_grade_said(count, run),
+        not_run=count[Verdict.NOT_RUN],
+        not_measured=count[Verdict.NOT_MEASURED],
+        said=_grade_said(count, judged),
     )
 
 
-def _letter(passed: int, *, run: int, not_run: int) -> str:
-    if not run:
+def _letter(passed: int, *, judged: int, unjudged: int) -> str:
+    if not judged:
         return _NO_LETTER
-    by_share = next(letter for letter, least in _LETTERS if passed >= least * run)
-    best = "A" if not not_run else "B" if not_run <= run else "C"
+    by_share = next(letter for letter, least in _LETTERS if passed >= least * judged)
+    best = "A" if not unjudged else "B" if unjudged <= judged else "C"
     # Letters worsen with the alphabet.
     return max(by_share, best)
 
 
-def _grade_said(count: dict[Verdict, int], run: int) -> str:
-    if not run:
+def _grade_said(count: dict[Verdict, int], judged: int) -> str:
+    if not judged and not count[Verdict.NOT_MEASURED]:
         return f"None of {count[Verdict.NOT_RUN]} cells could be run."
-    parts = [f"{count[Verdict.PASSED]} of {run} cells passed"]
+    if judged:
+        parts = [f"{count[Verdict.PASSED]} of {judged} cells passed"]
+    else:
+        parts = ["No cell could be judged"]
     if count[Verdict.FAILED]:
         parts.append(f"{count[Verdict.FAILED]} failed")
     if count[Verdict.ERROR]:
         parts.append(f"{count[Verdict.ERROR]} broke")
+    if count[Verdict.NOT_MEASURED]:
+        parts.append(f"{count[Verdict.NOT_MEASURED]} could not be measured and count for nothing")
     if count[Verdict.NOT_RUN]:
         parts.append(f"{count[Verdict.NOT_RUN]} could not be run and count for nothing")
     return f"{', '.join(parts)}."

@@ -49,7 +49,7 @@ _UNDO_S = 60.0
 #: Under a fault a command may take so many times as long as without, and so long at least.
 _PATIENCE = 10.0
 _LEAST_PATIENCE_S = 60.0
-_PASSED, _FAILED, _NOTHING_RUN = 0, 1, 3
+_PASSED, _FAILED, _UNKNOWN = 0, 1, 3
 
 Progress = Callable[[str], None]
 
@@ -214,8 +214,15 @@ class _Matrix:
         return BySteps(numbers[0], max(numbers), beside.length_s)
 
     def _expecting(self, scenario: Scenario) -> Scenario:
-        """Return the scenario with differences allowed up to the tolerance."""
-        expect = tuple(_tolerant(each, self._plan.tolerance) for each in scenario.expect)
+        """Return the scenario as it is judged here: differences are allowed up to the tolerance.
+
+        Of runs of which there is one each, nobody expects that they are the same.
+        """
+        expect = tuple(
+            _tolerant(each, self._plan.tolerance)
+            for each in scenario.expect
+            if self._plan.repeat > 1 or not _is_of_repeats(each)
+        )
         return replace(scenario, expect=expect)
 
     def _again(self, scenario: Scenario) -> str:
@@ -228,6 +235,10 @@ class _Matrix:
         why = f": {cell.why}" if cell.why else ""
         self._progress(f"{cell.scenario}: {cell.verdict}{why}")
         return cell
+
+
+def _is_of_repeats(expectation: Expectation) -> bool:
+    return expectation.at_most is not None and expectation.at_most.measure in judging.OF_REPEATS
 
 
 def _tolerant(expectation: Expectation, tolerance: float) -> Expectation:
@@ -256,13 +267,18 @@ def _stretched(scenario: Scenario, factor: float) -> Scenario:
 
 
 def exit_code(result: MatrixResult) -> int:
-    """Return 0 if all that was run passed, 1 if not, 3 if no scenario with a fault was run."""
+    """Return 0 if all that was run passed, 1 if something failed, 3 if it cannot be told.
+
+    It cannot be told where no scenario with a fault was run, or not all of one could be measured.
+    """
     if result.verdict in (Verdict.FAILED, Verdict.ERROR):
         return _FAILED
+    if result.verdict == Verdict.NOT_MEASURED:
+        return _UNKNOWN
     others = [cell for cell in result.cells if cell.scenario != NORMAL]
     ran = [cell for cell in others if cell.verdict != Verdict.NOT_RUN]
     if result.verdict == Verdict.NOT_RUN or (others and not ran):
-        return _NOTHING_RUN
+        return _UNKNOWN
     return _PASSED
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from lab.matrix.report import words
@@ -85,6 +85,7 @@ def counts(result: MatrixResult) -> Markup:
         Verdict.PASSED: grade.passed,
         Verdict.FAILED: grade.failed,
         Verdict.ERROR: grade.errors,
+        Verdict.NOT_MEASURED: grade.not_measured,
         Verdict.NOT_RUN: grade.not_run,
     }
     return el(
@@ -145,8 +146,7 @@ def _whys(result: MatrixResult, groups: Sequence[_Group]) -> Markup | None:
         )
         for failure in found
     )
-    is_bad = any(failure.verdict != Verdict.NOT_RUN for failure in found)
-    title = "What failed, and by how much" if is_bad else "What could not be run"
+    title = _why_title({failure.verdict for failure in found})
     return el(
         "section",
         el("div", el("h2", title, id="why-title"), class_="panel-head"),
@@ -155,6 +155,14 @@ def _whys(result: MatrixResult, groups: Sequence[_Group]) -> Markup | None:
         id="why",
         aria_labelledby="why-title",
     )
+
+
+def _why_title(verdicts: Set[Verdict]) -> str:
+    if verdicts & {Verdict.FAILED, Verdict.ERROR}:
+        return "What failed, and by how much"
+    if Verdict.NOT_MEASURED in verdicts:
+        return "What could not be measured"
+    return "What could not be run"
 
 
 def _seen(failure: Failure, keys: dict[int, str]) -> Iterator[Markup]:

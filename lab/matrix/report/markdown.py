@@ -18,6 +18,7 @@ _SIGNS = {
     Verdict.FAILED: "\N{CROSS MARK}",
     Verdict.ERROR: "\N{HEAVY EXCLAMATION MARK SYMBOL}",
     Verdict.NOT_RUN: "\N{WHITE LARGE SQUARE}",
+    Verdict.NOT_MEASURED: "\N{WHITE QUESTION MARK ORNAMENT}",
 }
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~])")
 

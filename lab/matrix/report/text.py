@@ -23,7 +23,7 @@ def lines(result: MatrixResult) -> list[str]:
 def _signs(result: MatrixResult, scenario: str) -> Iterator[str]:
     for cell in result.cells:
         if cell.scenario == scenario:
-            yield f"{words.SYMBOLS[cell.verdict]} {words.VERDICTS[cell.verdict]:8}"
+            yield f"{words.SYMBOLS[cell.verdict]} {words.VERDICTS[cell.verdict]:12}"
 
 
 def _whys(result: MatrixResult) -> Iterator[str]:

@@ -31,12 +31,14 @@ SYMBOLS = {
     Verdict.FAILED: "\N{MULTIPLICATION X}",
     Verdict.ERROR: "!",
     Verdict.NOT_RUN: DASH,
+    Verdict.NOT_MEASURED: "?",
 }
 VERDICTS = {
     Verdict.PASSED: "passed",
     Verdict.FAILED: "failed",
     Verdict.ERROR: "broke",
     Verdict.NOT_RUN: "not run",
+    Verdict.NOT_MEASURED: "not measured",
 }
 
 #: What a unit at the end of a name is in words: of most it is clear what is measured.
@@ -147,7 +149,10 @@ def headline(subject: str, verdicts: Sequence[Verdict]) -> str:
     run = [each for each in verdicts if each != Verdict.NOT_RUN]
     if not run:
         return f"Nothing could be run on {subject}."
-    bad = [each for each in run if each != Verdict.PASSED]
+    bad = [each for each in run if each not in (Verdict.PASSED, Verdict.NOT_MEASURED)]
+    unseen = run.count(Verdict.NOT_MEASURED)
+    if unseen and not bad:
+        return f"Of {subject}, {unseen} of {count(len(run), 'cell')} could not be measured."
     if len(verdicts) == 1:
         return f"{subject} {'fails' if bad else 'passes'} its only cell."
     if not bad:

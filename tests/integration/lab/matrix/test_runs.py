@@ -118,6 +118,18 @@ def test_two_runs_have_to_be_the_same(play: Play) -> None:
     assert value(found, "checkpoints_differing") == 0
 
 
+@pytest.mark.parametrize("repeat", [1, 2])
+def test_a_command_that_tells_nothing_is_not_graded(play: Play, repeat: int) -> None:
+    kill = scenario("kill", "{kind: kill, at: 60s}", *RESUMES)
+    slow = scenario("slow", FAULTS["slow"], *RESUMES)
+    result = play(kill, slow, wrong=("silent",), repeat=repeat)
+    assert {each.verdict for each in result.cells} <= {Verdict.NOT_MEASURED, Verdict.NOT_RUN}
+    assert cell(result, "normal").verdict == Verdict.NOT_MEASURED
+    assert "missing_steps" in cell(result, "normal").why
+    assert result.grade.letter == "none"
+    assert exit_code(result) == 3
+
+
 IMPOSSIBLE = {
     "{kind: power_limit, at: 0s, share: 0.5}": "no GPU that NVML can limit",
     "{kind: lying_sensor, at: 0s, factor: 0.5}": "cannot be done to a command",

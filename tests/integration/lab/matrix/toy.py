@@ -94,6 +94,8 @@ def main() -> None:
         step, value = step + 1, value * 0.97
         if "hasty" in WRONG and time.perf_counter() - began_s > 4 * STEP_S:
             value += 0.01
+        if "silent" in WRONG:
+            continue
         with Path(os.environ["HEADROOM_STEP_LOG"]).open("a") as log:
             facts = {"step": step, "loss": value, "sync_s": sync_s, "retries": retries}
             log.write(json.dumps(facts) + "\n")

@@ -49,7 +49,7 @@ NEVER = "never: {series: x, above: 5, for: 30s}"
         ({0: 9.0, 20: 0.0}, "passed", "0 at most"),  # in the warm-up
         ({0: 0.0, 380: 6.0}, "passed", "6 at most"),
         ({0: 0.0, 370: 6.0}, "failed", "for 30s from 6m10s on"),
-        ({0: None}, "not_run", "not read"),
+        ({0: None}, "not_measured", "not read"),
         ({0: 6.0, 40: None, 50: 6.0, 60: 0.0}, "passed", "6 at most"),  # a gap is no proof
     ],
 )
@@ -112,11 +112,11 @@ def test_a_run_that_ended_too_early_has_not_failed() -> None:
         "within: {series: x, above: 5, time: 60s}",
         "recovers: {series: x, above: 5, time: 60s}",
     ):
-        assert check(expect, short).verdict == "not_run"
+        assert check(expect, short).verdict == "not_measured"
 
 
 @pytest.mark.parametrize(
-    ("value", "verdict"), [(1.0, "passed"), (1.01, "failed"), (None, "not_run")]
+    ("value", "verdict"), [(1.0, "passed"), (1.01, "failed"), (None, "not_measured")]
 )
 def test_at_most(value: float | None, verdict: str) -> None:
     measure = Measure(name="m", value=value, unit="GPU h", said="of 8 jobs")
@@ -133,7 +133,7 @@ def test_at_most(value: float | None, verdict: str) -> None:
         ({0: 10.0, 100: 2.0, 270: 9.0}, "failed", "only after 1m10s"),
         ({0: 10.0, 100: 2.0, 210: 8.9}, "failed", "not in the run; 8.9 at most"),
         ({0: 10.0}, "passed", "after 0s"),
-        ({0: None, 100: 2.0}, "not_run", "not read before"),
+        ({0: None, 100: 2.0}, "not_measured", "not read before"),
     ],
 )
 def test_recovers(values: dict[float, float | None], verdict: str, said: str) -> None:
@@ -160,7 +160,7 @@ def test_recovers_to_a_value_that_is_low() -> None:
 )
 def test_what_a_run_does_not_tell_is_not_passed(expect: str) -> None:
     found = check(expect)
-    assert (found.verdict, found.said) == ("not_run", "this run does not tell x")
+    assert (found.verdict, found.said) == ("not_measured", "this run does not tell x")
 
 
 @given(
@@ -172,5 +172,5 @@ def test_never_fails_just_where_a_value_is_beyond(values: list[float | None], li
     found = check(f"never: {{series: x, above: {limit}}}", told)
     judged = [value for value in values[2:] if value is not None and not math.isnan(value)]
     beyond = any(value > limit for value in judged)
-    expected = Verdict.NOT_RUN if not judged else Verdict.FAILED if beyond else Verdict.PASSED
+    expected = Verdict.NOT_MEASURED if not judged else Verdict.FAILED if beyond else Verdict.PASSED
     assert found.verdict == expected

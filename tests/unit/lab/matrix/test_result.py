@@ -29,6 +29,7 @@ from lab.matrix.result import (
 from tests.builders.matrix import make_cell, make_matrix
 
 PASSED, FAILED, ERROR, NOT_RUN = Verdict.PASSED, Verdict.FAILED, Verdict.ERROR, Verdict.NOT_RUN
+NOT_MEASURED = Verdict.NOT_MEASURED
 VERDICTS = st.lists(st.sampled_from(list(Verdict)), max_size=60)
 
 
@@ -38,6 +39,8 @@ VERDICTS = st.lists(st.sampled_from(list(Verdict)), max_size=60)
         ([], NOT_RUN),
         ([NOT_RUN], NOT_RUN),
         ([NOT_RUN, PASSED], PASSED),
+        ([NOT_MEASURED, PASSED], NOT_MEASURED),
+        ([NOT_MEASURED, FAILED], FAILED),
         ([PASSED, FAILED, NOT_RUN], FAILED),
         ([FAILED, ERROR, PASSED], ERROR),
     ],
@@ -74,13 +77,28 @@ def test_grades(passed: int, failed: int, errors: int, not_run: int, letter: str
     assert counts == (passed, failed, errors, not_run)
 
 
+@pytest.mark.parametrize(
+    ("verdicts", "letter"),
+    [
+        ([PASSED] * 10 + [NOT_MEASURED], "B"),
+        ([PASSED] * 4 + [NOT_MEASURED] * 3 + [NOT_RUN] * 2, "C"),
+        ([FAILED] + [NOT_MEASURED] * 16, "F"),
+        ([NOT_MEASURED] * 17, "none"),
+    ],
+)
+def test_what_could_not_be_measured_is_not_passed(verdicts: list[Verdict], letter: str) -> None:
+    grade = grade_of(verdicts)
+    assert (grade.letter, grade.not_measured) == (letter, verdicts.count(NOT_MEASURED))
+    assert f"{grade.not_measured} could not be measured and count for nothing" in grade.said
+
+
 @given(VERDICTS)
 def test_nothing_but_all_passed_is_an_a(verdicts: list[Verdict]) -> None:
     is_perfect = bool(verdicts) and set(verdicts) == {PASSED}
     assert (grade_of(verdicts).letter == "A") == is_perfect
 
 
-@given(VERDICTS, st.sampled_from([FAILED, ERROR, NOT_RUN]))
+@given(VERDICTS, st.sampled_from([FAILED, ERROR, NOT_RUN, NOT_MEASURED]))
 def test_another_cell_that_did_not_pass_makes_no_grade_better(
     verdicts: list[Verdict], worse: Verdict
 ) -> None:
@@ -102,13 +120,13 @@ def test_why_is_the_first_check_that_failed_with_what_was_seen() -> None:
         Check(text="work goes on", verdict=PASSED, said="always"),
         Check(text="site_w is never above 86000", verdict=FAILED, said="91200 at most"),
         Check(text="it recovers", verdict=FAILED),
-        Check(text="clocks agree", verdict=NOT_RUN, said="not told"),
+        Check(text="clocks agree", verdict=NOT_MEASURED, said="not told"),
     ]
     assert verdict_of_checks(checks) == FAILED
     assert why_of_checks(checks) == "site_w is never above 86000: 91200 at most (and 1 more)"
     assert why_of_checks(checks[:1]) == ""
     assert why_of_checks([]) == ""
-    assert why_of_checks(checks[3:]) == "clocks agree: not told"
+    assert why_of_checks(checks[3:]) == "it could not be seen whether clocks agree: not told"
 
 
 def test_a_result_comes_back_from_json_as_it_was() -> None:

@@ -97,6 +97,8 @@ def test_moments() -> None:
         ("PFE", "v14 fails 2 of 3 cells."),
         ("PN", "v14 passes all that could be run: 1 cell."),
         ("FN", "v14 fails 1 of 1 cell."),
+        ("PP?", "Of v14, 1 of 3 cells could not be measured."),
+        ("F?", "v14 fails 1 of 2 cells."),
         ("P", "v14 passes its only cell."),
         ("E", "v14 fails its only cell."),
         ("NN", "Nothing could be run on v14."),
@@ -104,5 +106,6 @@ def test_moments() -> None:
     ],
 )
 def test_the_headline(verdicts: str, said: str) -> None:
-    by_letter = {each.name[0]: each for each in Verdict}
+    by_letter = {each.name[0]: each for each in Verdict if each != Verdict.NOT_MEASURED}
+    by_letter["?"] = Verdict.NOT_MEASURED
     assert words.headline("v14", [by_letter[letter] for letter in verdicts]) == said
