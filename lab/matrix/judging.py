@@ -141,11 +141,11 @@ def _measures(scenario: Scenario, runs: Sequence[Run], normal: Run) -> list[Meas
         _worst("resume_difference", "", [_resume_difference(run, normal) for run in runs]),
         _repeat_difference(runs),
         _worst("failed_exits", "", [_failed_exits(run) for run in runs]),
-        _worst("missing_steps", "", [_missing_steps(run, normal) for run in runs]),
+        _worst("missing_steps", "", [_missing_steps(run, normal) for run in runs], _NO_STEPS),
         _corrupt(runs),
         _differing_checkpoints(runs),
-        _worst("work_lost_steps", "", [_work_lost(run) for run in runs]),
-        _worst("began_anew", "", [_began_anew(run) for run in runs]),
+        _worst("work_lost_steps", "", [_work_lost(run) for run in runs], _NO_STEPS),
+        _worst("began_anew", "", [_began_anew(run) for run in runs], _NO_STEPS),
         _worst("resubmissions", "", [float(run.starts - 1) for run in runs]),
         _worst("directives_missed", "", [_directives_missed(run) for run in runs], _NOT_TOLD),
         _worst("steps_in_pause", "", [_steps_in_pause(run) for run in runs], _NOT_TOLD),
@@ -162,6 +162,7 @@ def _measures(scenario: Scenario, runs: Sequence[Run], normal: Run) -> list[Meas
 
 _PAUSES = (SignalKind.PAUSE, SignalKind.RESUME)
 _NOT_TOLD = "the command was told nothing"
+_NO_STEPS = "the command tells no steps"
 _NO_SYNC = "the command tells no sync_s, or none while a fault acted"
 _NO_RECOVERY = "the run ended before, or throughput was not seen before the faults"
 _NO_LOSS = "no step with a loss is in both runs"
@@ -264,14 +265,18 @@ def _starts(run: Run) -> list[list[int]]:
     return [[each.step.step for each in run.steps if each.start == number] for number in numbers]
 
 
-def _work_lost(run: Run) -> float:
+def _work_lost(run: Run) -> float | None:
     """Return how many steps were repeated."""
+    if not run.steps:
+        return None
     return float(sum(count - 1 for count in Counter(each.step.step for each in run.steps).values()))
 
 
-def _began_anew(run: Run) -> float:
+def _began_anew(run: Run) -> float | None:
     """Return how many later starts began at the first step again, and resumed nothing."""
-    first, *later = _starts(run) or [[]]
+    if not run.steps:
+        return None
+    first, *later = _starts(run)
     return float(sum(steps[0] <= first[0] for steps in later))
 
 
