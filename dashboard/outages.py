@@ -13,6 +13,7 @@ from django.urls import reverse
 from accounts.visibility import ANOTHER, Visibility
 from admission.core.outage import Consequences, Over, Slowed
 from dashboard import scopes, units
+from fleet.groups import above
 from fleet.snapshot import FleetArrays
 from policies.controller.levels import Kind
 from policies.headroom.outage import KINDS
@@ -80,19 +81,10 @@ def kinds() -> list[tuple[str, str]]:
 def parts(fleet: FleetArrays) -> list[str]:
     """Return names of things that may fail, those above others first, some hundreds at most."""
     domains = fleet.domains
-    tops = np.argsort(_depth(fleet), kind="stable")
+    levels = (above(fleet, np.arange(len(domains))) >= 0).sum(axis=0)
+    tops = np.argsort(levels, kind="stable")
     named = [*fleet.sites.names.tolist(), *domains.paths[tops].tolist()]
     return [*named, *fleet.zones.paths.tolist(), *fleet.racks.paths.tolist()][:_MOST]
-
-
-def _depth(fleet: FleetArrays) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return how many power domains stand above each."""
-    parent, depth = fleet.domains.parent, np.zeros(len(fleet.domains), dtype=np.int64)
-    above = parent
-    while (above >= 0).any():
-        depth += above >= 0
-        above = np.where(above >= 0, np.append(parent, -1)[above], -1)
-    return depth
 
 
 def answer(found: Consequences) -> str:

@@ -17,7 +17,7 @@ from policies.controller.levels import Kind
 from policies.headroom.columns import Bools, Floats
 from policies.headroom.evaluate import Headroom
 from policies.headroom.outage import Outage
-from policies.headroom.reach import ROUNDING_W, Need, Room, reach_of
+from policies.headroom.reach import ROUNDING_W, Room, needs_of, reach_of
 from policies.scopes import Scope
 
 __all__ = ["Consequences", "Hit", "Over", "Slowed", "consequences"]
@@ -100,8 +100,9 @@ def consequences(
     ``then`` is what the controller makes of the fleet after it; None: it has nothing to act on.
     """
     fleet, rack_w = headroom.fleet, headroom.summary.racks.load_w
-    short_w = _short_w(outage, then)
-    choice = _stopped(outage, held, then, short_w, candidates)
+    room = Room.of(outage.after)
+    short_w = _short_w(room, then)
+    choice = _stopped(outage, held, then, replace(room, left_w=-short_w), candidates)
     slowed = () if then is None else _slowed(outage, held, now, then)
     return Consequences(
         scope=outage.scope,
@@ -109,7 +110,7 @@ def consequences(
         dark_gpus=int(fleet.node_gpus[outage.dark[fleet.nodes.rack]].sum()),
         dark_w=float(rack_w[outage.dark].sum()),
         hit=_hit(outage.dark_gpus, held),
-        over=_over(outage, short_w),
+        over=_over(outage, room, short_w),
         is_held=then is not None,
         slowed=slowed,
         slowed_w=0.0 if then is None else _slowed_w(outage, now, then),
@@ -128,23 +129,19 @@ def _hit(dark: Bools, held: Allocations) -> tuple[Hit, ...]:
     return tuple(sorted(found, key=lambda each: (-each.dark, each.key)))
 
 
-def _short_w(outage: Outage, then: Holding | None) -> Floats:
+def _short_w(room: Room, then: Holding | None) -> Floats:
     """Return of each budget what caps leave above it, W; without a controller all that is above."""
-    over_w = np.nan_to_num(-Room.of(outage.after).left_w, nan=0.0, neginf=0.0)
+    over_w = np.nan_to_num(-room.left_w, nan=0.0, neginf=0.0)
     over_w = np.where(over_w > ROUNDING_W, over_w, 0.0)
     return over_w if then is None else np.minimum(over_w, then.found.filled.short_w)
 
 
-def _over(outage: Outage, short_w: Floats) -> tuple[Over, ...]:
-    reach, room = reach_of(outage.after.fleet), Room.of(outage.after)
-    found = []
-    # NaN, where there is no budget, is over nothing.
-    for place in np.flatnonzero(room.left_w < -ROUNDING_W).tolist():
-        scope, is_failover = reach.scope_at(place)
-        if not is_failover:
-            budget_w = float(room.budget_w[place])
-            load_w = budget_w - float(room.left_w[place])
-            found.append(Over(scope, load_w, budget_w, float(short_w[place])))
+def _over(outage: Outage, room: Room, short_w: Floats) -> tuple[Over, ...]:
+    reach, found = reach_of(outage.after.fleet), []
+    for need in needs_of(room, reach):
+        place = reach.place_of(need)
+        budget_w = float(room.budget_w[place])
+        found.append(Over(need.scope, budget_w + need.watts, budget_w, float(short_w[place])))
     return tuple(sorted(found, key=lambda each: each.budget_w - each.load_w))
 
 
@@ -154,6 +151,8 @@ def _slowed(
     was_w, units = _caps(now), then.units
     keys = {each.id: each.key for each in held.attempts}
     has_power = ~outage.dark_gpus[units.gpu]
+    first = np.zeros(len(units), dtype=np.int64)
+    first[units.unit[::-1]] = units.gpu[::-1]  # of several the last one written stays
     gpus = np.bincount(units.unit[has_power], minlength=len(units))
     found: dict[tuple[str, str], Slowed] = {}
     for unit, (id_, cap_w) in enumerate(_caps(then).items()):
@@ -162,7 +161,7 @@ def _slowed(
         if not lower or units.is_starting[unit] or not gpus[unit]:
             continue
         key = keys.get(id_, "")
-        rack = "" if key else _rack_of(outage, int(units.gpu[units.unit == unit][0]))
+        rack = "" if key else _rack_of(outage, int(first[unit]))
         each = Slowed(key, rack, Kind(int(units.kind[unit])), int(gpus[unit]), before_w, cap_w)
         found[key, rack] = _together(found.get((key, rack)), each)
     return tuple(sorted(found.values(), key=lambda each: (-each.gpus, each.key, each.rack)))
@@ -217,17 +216,15 @@ def _stopped(
     outage: Outage,
     held: Allocations,
     then: Holding | None,
-    short_w: Floats,
+    room: Room,
     candidates: Candidates,
 ) -> Choice:
-    """Return who would be ended for what caps leave above budgets, by the least loss of work."""
+    """Return who would be ended for what caps leave above budgets, by the least loss of work.
+
+    ``room`` is what caps leave.
+    """
     reach = reach_of(outage.after.fleet)
-    needs = [
-        Need(scope, float(short_w[place]))
-        for place in np.flatnonzero(short_w > ROUNDING_W).tolist()
-        for scope, is_failover in [reach.scope_at(place)]
-        if not is_failover
-    ]
+    needs = needs_of(room, reach)
     if not needs:
         return Choice((), 0.0, ())
     low = outage.after if then is None else then.brought_down()[0]

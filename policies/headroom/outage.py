@@ -12,6 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
+from fleet.groups import above
 from fleet.tables import METER_TARGETS, FleetArrays
 from policies.headroom.columns import Bools, Ints
 from policies.headroom.evaluate import Headroom, evaluate
@@ -110,10 +111,7 @@ def _failed(fleet: FleetArrays, scope: Scope) -> _Failed:
 
 def _below(fleet: FleetArrays, row: int) -> Bools:
     """Say of each power domain whether it is the one at ``row``, or hangs on it."""
-    found = np.arange(len(fleet.domains)) == row
-    while (more := found | np.append(found, False)[fleet.domains.parent]).sum() > found.sum():
-        found = more
-    return np.asarray(found)
+    return np.asarray((above(fleet, np.arange(len(fleet.domains))) == row).any(axis=0))
 
 
 def _without_power(fleet: FleetArrays, dead: Bools) -> _Failed:
