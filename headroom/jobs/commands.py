@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from headroom.jobs.formats.command import convert
 from headroom.options import server_option, token_file_option
 
 if TYPE_CHECKING:
@@ -503,6 +504,7 @@ def unbook(number: int, why: str, as_json: bool, server: str, token_file: Path |
 COMMANDS = (
     *(
         submit,
+        convert,
         list_jobs,
         queue,
         explain,

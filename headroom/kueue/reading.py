@@ -27,6 +27,7 @@ __all__ = [
     "Gang",
     "View",
     "check_of",
+    "comment_of",
     "condition_of",
     "gang_of",
     "is_reserved",
@@ -436,9 +437,13 @@ def _label(workload: Mapping[str, Any], key: str) -> str:
 
 
 def _comment(workload: Mapping[str, Any]) -> str:
-    """Return annotations of pod templates as words of ours: ``headroom.dev/peak-w`` is peak_w."""
+    return comment_of(_templates(workload, "annotations"))
+
+
+def comment_of(annotations: Iterable[Mapping[str, str]]) -> str:
+    """Return annotations of pods as words of ours: ``headroom.dev/peak-w`` is peak_w."""
     said: dict[str, str] = {}
-    for given in _templates(workload, "annotations"):
+    for given in annotations:
         for key, value in given.items():
             if key.startswith(names.PREFIX) and key not in _NO_WORDS:
                 word = key.removeprefix(names.PREFIX).replace("-", "_")

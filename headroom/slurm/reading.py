@@ -24,6 +24,7 @@ __all__ = [
     "NODE_MARK",
     "NodeFacts",
     "facts_of",
+    "gpus_in",
     "hostnames",
     "job_of",
     "jobs_of",
@@ -196,22 +197,22 @@ def _nodes_wanted(row: Mapping[str, Any]) -> tuple[int, int]:
 
 def _shape(row: Mapping[str, Any], nodes: int) -> tuple[int | None, int, str]:
     """Return GPUs on each node (None: as it comes), GPUs in all, and their model."""
-    per_node, model = _asked(row.get("tres_per_node"))
+    per_node, model = gpus_in(row.get("tres_per_node"))
     if per_node:
         return per_node, per_node * nodes, model
-    total, model = _asked(row.get("tres_per_job"))
+    total, model = gpus_in(row.get("tres_per_job"))
     if total:
         return None, total, model
-    per_task, model = _asked(row.get("tres_per_task"))
+    per_task, model = gpus_in(row.get("tres_per_task"))
     if per_task:
         return None, per_task * max(int(_number(row.get("tasks")) or 1), 1), model
-    per_socket, model = _asked(row.get("tres_per_socket"))
+    per_socket, model = gpus_in(row.get("tres_per_socket"))
     sockets = int(_number(row.get("sockets_per_node")) or 1)
     return (per_socket * sockets or None), per_socket * sockets * nodes, model
 
 
-def _asked(tres: Any) -> tuple[int, str]:
-    """Return how many GPUs ``gres:gpu:h100:4`` asks for, and of which model."""
+def gpus_in(tres: Any) -> tuple[int, str]:
+    """Return how many GPUs ``gres:gpu:h100:4`` asks for, and of which model; empty: any."""
     total, model = 0, ""
     for found in _GPU.finditer(tres or ""):
         total += int(found[2] or 1)
