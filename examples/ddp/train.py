@@ -34,6 +34,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from headroom import training
+from headroom.training.restarting import LEFT
 
 PROCESSES = 2
 _SEED = 7
@@ -237,7 +238,10 @@ def run(rank: int, options: argparse.Namespace, trainer: type[Trainer]) -> None:
 
 
 def start_all(options: argparse.Namespace, trainer: type[Trainer]) -> int:
-    """Start the processes and wait for them. Return 0 if all ended well."""
+    """Start the processes and wait for them.
+
+    Return 0 if all ended well, 143 if they were told to leave and have saved, 1 if one failed.
+    """
     if "HEADROOM_NODES" in os.environ:
         # The name of its node may be known to Headroom alone; here all processes are on it.
         os.environ["MASTER_ADDR"] = "127.0.0.1"
@@ -256,10 +260,20 @@ def start_all(options: argparse.Namespace, trainer: type[Trainer]) -> int:
     while running:
         connection.wait([each.sentinel for each in running])
         running = [each for each in processes if each.is_alive()]
-        if any(each.exitcode for each in processes):
+        if any(has_failed(each) for each in processes):
             # The others would wait for it, some of them for half an hour.
             kill_all(running)
-    return 0 if all(each.exitcode == 0 for each in processes) else 1
+    if any(has_failed(each) for each in processes):
+        return 1
+    return max(each.exitcode or 0 for each in processes)
+
+
+def has_failed(process: ForkProcess) -> bool:
+    """Say whether a process has ended badly. One that leaves as it was told to has not.
+
+    Another one may still write the checkpoint that all of them leave with.
+    """
+    return process.exitcode not in (None, 0, LEFT)
 
 
 def end_all(processes: list[ForkProcess]) -> None:

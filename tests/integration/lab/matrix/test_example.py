@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import importlib.util
+import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
+from headroom.training.restarting import LEFT
 from lab.matrix import reading
 from lab.matrix.leases import Journal
 from lab.matrix.playing import Subject
 from lab.matrix.result import MatrixResult, Verdict
 from lab.matrix.running import NORMAL, Plan, exit_code, run_matrix, standard
 from tests.integration.lab.matrix.conftest import cell, scenario, value
+from tests.unit.headroom.waiting import wait_for
 
 FOLDER = Path(__file__).resolve().parents[4] / "examples" / "ddp"
 
@@ -93,6 +103,61 @@ def test_it_passes_the_standard_matrix(journal: Journal, tmp_path: Path) -> None
     assert failed == {}
     assert cell(result, "kill-and-resume").verdict == Verdict.PASSED
     assert cell(result, "storm").verdict in (Verdict.PASSED, Verdict.NOT_RUN)
+
+
+class SlowStorage(BaseHTTPRequestHandler):
+    """Takes a while for each file, as one far away does."""
+
+    def do_PUT(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        time.sleep(0.3)
+        self.send_response(201)
+        self.send_header("ETag", f'"{hashlib.sha256(body).hexdigest()}"')
+        self.end_headers()
+
+    def log_message(self, *args: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def slow_storage() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), SlowStorage)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_it_has_saved_its_last_step_when_it_was_told_to_leave(
+    tmp_path: Path, slow_storage: str
+) -> None:
+    log = tmp_path / "steps.jsonl"
+    files = {
+        "HEADROOM_DIRECTIVES": "directives.json",
+        "HEADROOM_STATUS": "status.json",
+        "HEADROOM_STEP_LOG": "steps.jsonl",
+        "HEADROOM_CHECKPOINT_DIR": "checkpoints",
+    }
+    endless = ["--steps", "100000", "--step-s", "0.02", "--checkpoint-every", "100000"]
+    process = subprocess.Popen(
+        [sys.executable, str(FOLDER / "train.py"), *endless],
+        env=os.environ
+        | {name: str(tmp_path / each) for name, each in files.items()}
+        | {"HEADROOM_STORAGE_URL": slow_storage},
+        start_new_session=True,
+    )
+    try:
+        wait_for(lambda: log.exists() and log.read_text().count("\n") > 5, 120)
+        # One rank has nothing to write: it leaves while the other one still does.
+        os.killpg(process.pid, signal.SIGTERM)
+        assert process.wait(60) == LEFT
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    last = json.loads(log.read_text().splitlines()[-1])["step"]
+    saved = sorted(each.name for each in (tmp_path / "checkpoints").iterdir())
+    assert saved == [f"step-{last:06d}.pt", f"step-{last:06d}.pt.sha256"]
 
 
 def test_it_ends_where_its_processes_cannot_meet(tmp_path: Path) -> None:
