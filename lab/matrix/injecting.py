@@ -23,7 +23,7 @@ from lab.matrix.machine import Machine
 from lab.matrix.scenario import Fault, FaultKind, Level
 from lab.matrix.surroundings import Surroundings
 
-__all__ = ["ENDS", "Normal", "make_act", "needs_room", "why_not"]
+__all__ = ["ENDS", "Normal", "make_act", "needs_checkpoint", "needs_room", "why_not"]
 
 #: These end the command and start it again: whoever runs it does that.
 ENDS = (FaultKind.KILL, FaultKind.NODE_LOSS, FaultKind.MOVE)
@@ -49,7 +49,15 @@ class Normal:
     disk_bytes_per_s: float | None = None
     #: it reads what it is told
     hears: bool = False
+    #: it writes checkpoints, and says beside them what they are to be
+    saves: bool = False
+    signs: bool = False
     is_known: bool = False
+
+
+def needs_checkpoint(fault: Fault) -> bool:
+    """Say whether a fault waits for the first checkpoint: before, nothing can be resumed."""
+    return fault.kind in (FaultKind.KILL, FaultKind.NODE_LOSS) and fault.resumes
 
 
 def links_of(fault: Fault, names: Sequence[str]) -> list[str]:

@@ -32,7 +32,7 @@ from lab.matrix.result import (
 )
 from lab.matrix.scenario import QUANTITIES, Fault, Scenario
 
-__all__ = ["OF_REPEATS", "cell_of", "not_run", "throughput"]
+__all__ = ["OF_REPEATS", "cell_of", "throughput", "unjudged"]
 
 #: Measures of what two runs of a scenario have in common.
 OF_REPEATS = frozenset({"repeat_difference", "checkpoints_differing"})
@@ -52,14 +52,14 @@ def throughput(run: Run) -> float | None:
     return made / took_s if made > 0 and took_s > 0 else None
 
 
-def not_run(scenario: Scenario, why: str, *, again: str) -> Cell:
-    """Return the cell of a scenario that could not be tried."""
+def unjudged(scenario: Scenario, why: str, verdict: Verdict, *, again: str) -> Cell:
+    """Return the cell of a scenario that could not be tried, or of which nothing can be seen."""
     return Cell(
         scenario=scenario.name,
         title=scenario.title,
         about=scenario.about,
         seed=0,
-        verdict=Verdict.NOT_RUN,
+        verdict=verdict,
         why=why,
         again=again,
     )
@@ -71,8 +71,10 @@ def cell_of(scenario: Scenario, runs: Sequence[Run], normal: Run, *, again: str)
     checks = _checks(scenario, runs, measures)
     untouched = _untouched(runs)
     # A fault that touched nothing proves nothing good; what failed all the same has failed.
-    if untouched and verdict_of_checks(checks) != Verdict.FAILED:
-        return replace(not_run(scenario, untouched, again=again), log=_log(runs))
+    if untouched is not None and verdict_of_checks(checks) != Verdict.FAILED:
+        why = f"{untouched.fault.kind}: {untouched.why_not}"
+        verdict = Verdict.NOT_MEASURED if untouched.is_unseen else Verdict.NOT_RUN
+        return replace(unjudged(scenario, why, verdict, again=again), log=_log(runs))
     return Cell(
         scenario=scenario.name,
         title=scenario.title,
@@ -92,13 +94,9 @@ def cell_of(scenario: Scenario, runs: Sequence[Run], normal: Run, *, again: str)
     )
 
 
-def _untouched(runs: Sequence[Run]) -> str:
-    """Return why the runs prove nothing: the first fault that touched nothing; or ""."""
-    for run in runs:
-        for seen in run.faults:
-            if seen.why_not:
-                return f"{seen.fault.kind}: {seen.why_not}"
-    return ""
+def _untouched(runs: Sequence[Run]) -> FaultSeen | None:
+    """Return the first fault that touched nothing, so that the runs prove nothing; or None."""
+    return next((seen for run in runs for seen in run.faults if seen.why_not), None)
 
 
 def _checks(scenario: Scenario, runs: Sequence[Run], measures: list[Measure]) -> list[Check]:

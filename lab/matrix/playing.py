@@ -18,10 +18,10 @@ from pathlib import Path
 from headroom.work.contract import SignalKind
 from lab.matrix import checkpoints, processes, steps
 from lab.matrix.channel import TOO_LATE, Line
-from lab.matrix.checkpoints import Checkpoints
+from lab.matrix.checkpoints import Checkpoints, FirstOne
 from lab.matrix.faults.acts import Act, DirectiveAct
 from lab.matrix.faults.links import STORAGE
-from lab.matrix.injecting import ENDS, Normal, make_act
+from lab.matrix.injecting import ENDS, Normal, make_act, needs_checkpoint
 from lab.matrix.scenario import Fault, FaultKind
 from lab.matrix.steps import Lines, Step
 from lab.matrix.surroundings import Address, Started, Surroundings
@@ -38,6 +38,7 @@ _LOG_BYTES = 8_000
 #: So long a command that has to leave may take to save, and then to end, as jobs may.
 _SAVE_S = 120.0
 _LEAVE_S = 30.0
+_NO_CHECKPOINT = "the command was over before it had written a checkpoint that it could resume from"
 #: A clock by steps is at most so many times slower than one by time.
 _SLOWEST = 5.0
 
@@ -82,12 +83,16 @@ class StepSeen:
 
 @dataclass(frozen=True)
 class FaultSeen:
-    """A fault, when it acted, and why it touched nothing; "" where it did."""
+    """A fault, when it acted, and why it touched nothing; "" where it did.
+
+    ``is_unseen``: that is due to the command, of which so nothing could be seen.
+    """
 
     fault: Fault
     from_s: float
     to_s: float
     why_not: str = ""
+    is_unseen: bool = False
 
 
 @dataclass(frozen=True)
@@ -162,6 +167,9 @@ class _Faults:
 
     def __init__(self, faults: tuple[Fault, ...], around: Surroundings, normal: Normal) -> None:
         self._waiting = sorted(enumerate(faults), key=lambda each: each[1].at_s)
+        #: those that were due and wait for a checkpoint
+        self._held: set[int] = set()
+        self._first_one = FirstOne(is_signed=normal.signs)
         self._around = around
         self._normal = normal
         self._acting: list[tuple[Fault, Act, float]] = []
@@ -175,13 +183,20 @@ class _Faults:
         for each in list(self._acting):
             if _is_over(*each[:2], clock_s):
                 self._end(each, now_s)
-        while self._waiting and self._waiting[0][1].at_s <= clock_s:
-            number, fault = self._waiting.pop(0)
+        for number, fault in [each for each in self._waiting if each[1].at_s <= clock_s]:
+            if needs_checkpoint(fault) and not self._has_saved():
+                self._held.add(number)
+                continue
+            self._waiting.remove((number, fault))
             if fault.kind in ENDS:
                 self.seen.append(FaultSeen(fault, now_s, now_s))
                 return fault
             self._begin(number, fault, now_s)
         return None
+
+    def _has_saved(self) -> bool:
+        folders = [self._around.checkpoints, self._around.folder / STORAGE]
+        return self._first_one.is_there(folders, time.monotonic())
 
     def _begin(self, number: int, fault: Fault, now_s: float) -> None:
         left_s = min(_SLOWEST * (fault.until_s - fault.at_s), self._around.lasts_s)
@@ -210,9 +225,10 @@ class _Faults:
         """End the faults that act, and record of the rest that they never did."""
         for each in list(self._acting):
             self._end(each, now_s)
-        for _, fault in self._waiting:
-            why = "the command was over before it began"
-            self.seen.append(FaultSeen(fault, fault.at_s, fault.at_s, why))
+        for number, fault in self._waiting:
+            is_held = number in self._held
+            why = _NO_CHECKPOINT if is_held else "the command was over before it began"
+            self.seen.append(FaultSeen(fault, fault.at_s, fault.at_s, why, is_unseen=is_held))
         self._waiting = []
 
 
@@ -368,6 +384,7 @@ class _Playing:
         zero_s = now_s if self._zero_s is None else self._zero_s
         self._around.channel.close(zero_s)
         self._faults.finish(now_s - zero_s)
+        found = self._checkpoints()
         return Run(
             steps=self._steps,
             faults=sorted(self._faults.seen, key=lambda each: each.from_s),
@@ -376,8 +393,8 @@ class _Playing:
             timed_out=self._timed_out,
             length_s=now_s - zero_s,
             wall_s=now_s - self._began_s,
-            checkpoints=self._checkpoints(),
-            normal=self._meter.normal(),
+            checkpoints=found,
+            normal=replace(self._meter.normal(), saves=bool(found.digests), signs=bool(found.told)),
             log=_tail(self._around.output),
             ledger=self._around.channel.lines,
         )

@@ -22,7 +22,7 @@ from headroom import __version__
 from headroom.errors import HeadroomError
 from lab.matrix import judging, leases
 from lab.matrix.guardian import Guardian
-from lab.matrix.injecting import Normal, needs_room, why_not
+from lab.matrix.injecting import Normal, needs_checkpoint, needs_room, why_not
 from lab.matrix.leases import Journal
 from lab.matrix.machine import Machine
 from lab.matrix.playing import BySteps, Run, Subject, play
@@ -50,6 +50,7 @@ _UNDO_S = 60.0
 _PATIENCE = 10.0
 _LEAST_PATIENCE_S = 60.0
 _PASSED, _FAILED, _UNKNOWN = 0, 1, 3
+_NO_CHECKPOINT = "the command writes no checkpoint, so there is nothing that it could resume from"
 
 Progress = Callable[[str], None]
 
@@ -144,13 +145,16 @@ class _Matrix:
 
     def _cell(self, scenario: Scenario, normal: Run, beside: Cell) -> Cell:
         why = self._why_not(scenario, normal, beside)
+        again = self._again(scenario)
         if why:
-            return judging.not_run(scenario, why, again=self._again(scenario))
+            return judging.unjudged(scenario, why, Verdict.NOT_RUN, again=again)
+        if any(map(needs_checkpoint, scenario.faults)) and not normal.normal.saves:
+            return judging.unjudged(scenario, _NO_CHECKPOINT, Verdict.NOT_MEASURED, again=again)
         patience_s = max(_LEAST_PATIENCE_S, _PATIENCE * normal.wall_s)
         timeout_s = min(self._plan.timeout_s, patience_s)
         runs = self._played(scenario, normal.normal, timeout_s, beside=normal)
         judged = self._expecting(scenario)
-        return judging.cell_of(judged, runs, normal, again=self._again(scenario))
+        return judging.cell_of(judged, runs, normal, again=again)
 
     def _why_not(self, scenario: Scenario, normal: Run, beside: Cell) -> str:
         if any(normal.exits) or normal.timed_out:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from lab.matrix import groups
@@ -59,6 +62,26 @@ def test_a_killed_command_loses_what_came_after_its_last_checkpoint(result: Matr
     found = cell(result, "kill")
     assert value(found, "resubmissions") == 1
     assert 0 <= value(found, "work_lost_steps") < 20
+
+
+def test_a_kill_waits_for_the_first_checkpoint(play: Play, tmp_path: Path) -> None:
+    early = scenario("kill", "{kind: kill, at: 10s}", *RESUMES)
+    found = cell(play(early, wrong=("late",)), "kill")
+    assert found.verdict == Verdict.PASSED, found.why + found.log
+    assert value(found, "resubmissions") == 1
+    # It was to be killed after two of 40 steps, and would have begun anew.
+    lines = (tmp_path / "out" / "runs" / "kill-1" / "steps.jsonl").read_text().splitlines()
+    steps = [json.loads(line)["step"] for line in lines]
+    assert steps.count(1) == steps.count(20) == 1
+
+
+def test_what_never_saves_is_not_killed_and_not_measured(play: Play, tmp_path: Path) -> None:
+    result = play(scenario("kill", FAULTS["kill"], *RESUMES), wrong=("careless",))
+    found = cell(result, "kill")
+    assert found.verdict == Verdict.NOT_MEASURED
+    assert found.why.startswith("the command writes no checkpoint")
+    assert not (tmp_path / "out" / "runs" / "kill-1").exists()
+    assert exit_code(result) == 3
 
 
 @pytest.mark.parametrize(
