@@ -90,6 +90,13 @@ def matrix() -> None:
     help="How far losses may be apart that are to be equal.",
 )
 @click.option(
+    "--margin",
+    type=click.FloatRange(min=0, max=1),
+    default=None,
+    show_default="0.2, by the scenarios",
+    help="Share of the throughput that faults leave which may be missing.",
+)
+@click.option(
     "--step-pattern", metavar="REGEX", help="Names step, loss, sync_s, retries in a line."
 )
 @click.option("--storage", metavar="URL", help="Your storage. [default: one is started]")
@@ -117,6 +124,7 @@ def run(
     repeat: int,
     out: Path,
     tolerance: float,
+    margin: float | None,
     step_pattern: str | None,
     storage: str | None,
     link: tuple[str, ...],
@@ -144,7 +152,7 @@ def run(
     except (ScenarioError, HeadroomError) as error:
         raise _WrongUse(str(error)) from error
     subject = Subject(command, pattern, _storage(storage), _links(link), restarts)
-    plan = running.Plan(chosen, own, repeat, tolerance, timeout, keep)
+    plan = running.Plan(chosen, own, repeat, tolerance, timeout, margin, keep)
     with running.holding() as journal:
         result = running.run_matrix(subject, plan, folder=out, journal=journal, progress=_say)
     for path in report.write(result, out):

@@ -23,7 +23,18 @@ from lab.matrix.machine import Machine
 from lab.matrix.scenario import Fault, FaultKind, Level
 from lab.matrix.surroundings import Surroundings
 
-__all__ = ["ENDS", "Normal", "make_act", "needs_checkpoint", "needs_room", "why_not"]
+__all__ = [
+    "ENDS",
+    "Normal",
+    "byte_rate",
+    "left_of",
+    "links_of",
+    "make_act",
+    "needs_checkpoint",
+    "needs_room",
+    "trouble_of",
+    "why_not",
+]
 
 #: These end the command and start it again: whoever runs it does that.
 ENDS = (FaultKind.KILL, FaultKind.NODE_LOSS, FaultKind.MOVE)
@@ -42,11 +53,16 @@ _UNMEASURED = "how fast it is without was not measured: give bytes_per_s"
 
 @dataclass(frozen=True)
 class Normal:
-    """What the command is like without faults: its use of CPU, links and disk. None: unknown."""
+    """What the command is like without faults: its use of CPU, links and disk. None: unknown.
+
+    Rates are of the times when link and disk were used; what was moved is that of the whole run.
+    """
 
     cores: float | None = None
     bits_per_s: dict[str, float] = field(default_factory=dict)
+    bytes_moved: dict[str, int] = field(default_factory=dict)
     disk_bytes_per_s: float | None = None
+    disk_bytes_moved: int = 0
     #: it reads what it is told
     hears: bool = False
     #: it writes checkpoints, and says beside them what they are to be
@@ -140,10 +156,11 @@ def make_act(
 
 
 def _link_act(fault: Fault, number: int, link: Link, normal: Normal) -> Act:
-    return LinkAct([link], number, _trouble(fault, normal.bits_per_s.get(link.name)))
+    return LinkAct([link], number, trouble_of(fault, normal.bits_per_s.get(link.name)))
 
 
-def _trouble(fault: Fault, normal_bits_per_s: float | None) -> Trouble:
+def trouble_of(fault: Fault, normal_bits_per_s: float | None) -> Trouble:
+    """Return the trouble that a fault makes on a link which carries so much without it, bit/s."""
     bits_per_s = fault.bits_per_s
     if fault.kind == FaultKind.LINK_BANDWIDTH and fault.share is not None and normal_bits_per_s:
         bits_per_s = max(1.0, fault.share * normal_bits_per_s)
@@ -160,22 +177,23 @@ def _storage_acts(
     fault: Fault, number: int, around: Surroundings, normal: Normal, for_s: float
 ) -> list[Act]:
     acts: list[Act] = []
-    bytes_per_s = _left(fault, _bytes(normal.bits_per_s.get(STORAGE)))
+    bytes_per_s = left_of(fault, byte_rate(normal.bits_per_s.get(STORAGE)))
     if bytes_per_s is not None:
         trouble = Trouble(bits_per_s=8 * bytes_per_s)
         acts.append(LinkAct([around.links[STORAGE]], number, trouble))
-    disk_bytes_per_s = _left(fault, normal.disk_bytes_per_s)
+    disk_bytes_per_s = left_of(fault, normal.disk_bytes_per_s)
     device = device_of(around.folder)
     if around.group and around.group.disk and device and disk_bytes_per_s is not None:
         acts.append(DiskAct(around.group, device, disk_bytes_per_s, around.journal, for_s=for_s))
     return acts
 
 
-def _bytes(bits: float | None) -> float | None:
+def byte_rate(bits: float | None) -> float | None:
+    """Return bit/s as bytes/s."""
     return None if bits is None else bits / 8
 
 
-def _left(fault: Fault, normal_bytes_per_s: float | None) -> float | None:
+def left_of(fault: Fault, normal_bytes_per_s: float | None) -> float | None:
     """Return the bytes a second that a fault leaves; None: the normal rate is not known."""
     if fault.bytes_per_s is not None:
         return fault.bytes_per_s

@@ -9,16 +9,16 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
-from headroom.work.contract import SignalKind
+from lab.matrix import pace, spending
 from lab.matrix.channel import Line
 from lab.matrix.expect import Condition, Told, judge, mean_between, recovered_after_s
 from lab.matrix.playing import FaultSeen, Run, StepSeen
+from lab.matrix.report import words
 from lab.matrix.result import (
     Better,
     Cell,
@@ -30,16 +30,27 @@ from lab.matrix.result import (
     verdict_of_checks,
     why_of_checks,
 )
-from lab.matrix.scenario import QUANTITIES, Fault, Scenario
+from lab.matrix.scenario import QUANTITIES, Expectation, Fault, Scenario
 
-__all__ = ["OF_REPEATS", "cell_of", "throughput", "unjudged"]
+__all__ = [
+    "OF_REPEATS",
+    "SHORTFALL",
+    "cell_of",
+    "falls_short",
+    "is_of_pace",
+    "throughput",
+    "unjudged",
+]
 
 #: Measures of what two runs of a scenario have in common.
 OF_REPEATS = frozenset({"repeat_difference", "checkpoints_differing"})
+#: The measure of throughput by what the faults leave.
+SHORTFALL = "throughput_shortfall"
 
 #: Throughput that is back to this share of what it was before the faults has recovered.
 _RECOVERED_SHARE = 0.5
 _MOST_POINTS = 120
+_MOST_NAMES = 5
 _LEAST_BIN_S = 0.25
 
 
@@ -65,16 +76,31 @@ def unjudged(scenario: Scenario, why: str, verdict: Verdict, *, again: str) -> C
     )
 
 
-def cell_of(scenario: Scenario, runs: Sequence[Run], normal: Run, *, again: str) -> Cell:
-    """Return the cell of ``runs`` under a scenario, beside a run without faults."""
-    measures = _measures(scenario, runs, normal)
-    checks = _checks(scenario, runs, measures)
+def cell_of(
+    scenario: Scenario,
+    runs: Sequence[Run],
+    normal: Run,
+    *,
+    again: str,
+    unfaulted: Sequence[Run] = (),
+) -> Cell:
+    """Return the cell of ``runs`` under a scenario, beside a run without faults.
+
+    ``unfaulted`` are runs without faults by which throughput is judged, and how much the machine
+    varies: without any it is not.
+    """
+    usual = pace.slowest(unfaulted) if unfaulted else normal
+    noise = pace.noise_of(unfaulted)
+    measures = [*_measures(scenario, runs, normal), *_of_pace(runs, usual, noise)]
+    checks = _checks(scenario, runs, measures, noise)
     untouched = _untouched(runs)
     # A fault that touched nothing proves nothing good; what failed all the same has failed.
     if untouched is not None and verdict_of_checks(checks) != Verdict.FAILED:
         why = f"{untouched.fault.kind}: {untouched.why_not}"
         verdict = Verdict.NOT_MEASURED if untouched.is_unseen else Verdict.NOT_RUN
         return replace(unjudged(scenario, why, verdict, again=again), log=_log(runs))
+    # What is shown is the slowest of them, of which there is most to say.
+    shown = pace.slowest(runs)
     return Cell(
         scenario=scenario.name,
         title=scenario.title,
@@ -84,8 +110,10 @@ def cell_of(scenario: Scenario, runs: Sequence[Run], normal: Run, *, again: str)
         why=why_of_checks(checks),
         checks=checks,
         measures=measures,
-        series=_series(runs[0]),
-        spans=[_span(each) for each in runs[0].faults],
+        cause=spending.cause_of(shown, usual) if shown.faults else "",
+        parts=spending.parts_of(shown, usual),
+        series=_series(shown),
+        spans=[_span(each) for each in shown.faults],
         log=_log(runs),
         digest=_digest(runs[0]),
         simulated_s=runs[0].length_s,
@@ -99,7 +127,9 @@ def _untouched(runs: Sequence[Run]) -> FaultSeen | None:
     return next((seen for run in runs for seen in run.faults if seen.why_not), None)
 
 
-def _checks(scenario: Scenario, runs: Sequence[Run], measures: list[Measure]) -> list[Check]:
+def _checks(
+    scenario: Scenario, runs: Sequence[Run], measures: list[Measure], noise: float | None
+) -> list[Check]:
     """Judge each run by its series, and all of them by the measures, which are the worst."""
     by_name = {each.name: each for each in measures}
     found = [
@@ -108,9 +138,36 @@ def _checks(scenario: Scenario, runs: Sequence[Run], measures: list[Measure]) ->
     ]
     # Of each expectation the worst of the runs.
     order = [Verdict.PASSED, Verdict.NOT_MEASURED, Verdict.FAILED, Verdict.ERROR]
-    return [
+    worst = [
         max(each, key=lambda check: order.index(check.verdict)) for each in zip(*found, strict=True)
     ]
+    return [_unless_noisy(*each, noise) for each in zip(scenario.expect, worst, strict=True)]
+
+
+def _unless_noisy(expectation: Expectation, check: Check, noise: float | None) -> Check:
+    """Return a check, or where it is of throughput and the machine varies more, that it cannot."""
+    if not is_of_pace(expectation) or check.verdict == Verdict.NOT_MEASURED:
+        return check
+    bar = expectation.at_most.value if expectation.at_most else 0.0
+    if noise is not None and noise <= bar:
+        return check
+    said = "nothing tells how much this machine varies"
+    if noise is not None:
+        said = f"too noisy to judge: steps vary by {100 * noise:.3g} %, bar {100 * bar:.3g} %"
+    return replace(check, verdict=Verdict.NOT_MEASURED, said=said)
+
+
+def is_of_pace(expectation: Expectation) -> bool:
+    """Say whether an expectation is one of throughput, by what the faults leave."""
+    return expectation.at_most is not None and expectation.at_most.measure == SHORTFALL
+
+
+def falls_short(scenario: Scenario, cell: Cell) -> bool:
+    """Say whether a cell, judged by a scenario, has failed by its throughput and nothing else."""
+    # A cell that was not judged has no checks.
+    judged = zip(scenario.expect, cell.checks, strict=False)
+    failed = [expected for expected, check in judged if check.verdict == Verdict.FAILED]
+    return bool(failed) and all(map(is_of_pace, failed))
 
 
 def _as_it_was(scenario: Scenario, run: Run) -> Scenario:
@@ -145,6 +202,7 @@ def _measures(scenario: Scenario, runs: Sequence[Run], normal: Run) -> list[Meas
         _worst("work_lost_steps", "", [_work_lost(run) for run in runs], _NO_STEPS),
         _worst("began_anew", "", [_began_anew(run) for run in runs], _NO_STEPS),
         _worst("resubmissions", "", [float(run.starts - 1) for run in runs]),
+        _processes_left(runs),
         _worst("directives_missed", "", [_directives_missed(run) for run in runs], _NOT_TOLD),
         _worst("steps_in_pause", "", [_steps_in_pause(run) for run in runs], _NOT_TOLD),
         _worst("retries", "", [_retries(run) for run in runs], "the command tells no retries"),
@@ -158,7 +216,30 @@ def _measures(scenario: Scenario, runs: Sequence[Run], normal: Run) -> list[Meas
     ]
 
 
-_PAUSES = (SignalKind.PAUSE, SignalKind.RESUME)
+def _of_pace(runs: Sequence[Run], usual: Run, noise: float | None) -> list[Measure]:
+    """Return the throughput that is missing, of the best run: what else a machine does, slows."""
+    found = [(pace.shortfall(run, usual), run) for run in runs]
+    known = [(value, run) for value, run in found if value is not None]
+    value, said = None, _NO_PACE
+    if len(known) == len(found):
+        value, run = min(known, key=lambda each: each[0])
+        said = _against(run, usual)
+    noise_said = "between runs without faults" if noise is not None else "it was not looked for"
+    return [
+        Measure(name=SHORTFALL, value=value, unit="share", better=Better.LOWER, said=said),
+        Measure(
+            name="throughput_noise", value=noise, unit="share", better=Better.LOWER, said=noise_said
+        ),
+    ]
+
+
+def _against(run: Run, usual: Run) -> str:
+    allowed_s = pace.predicted_s(run, usual)
+    took = words.length(pace.Pace.of(run).took_s)
+    return "" if allowed_s is None else f"{took}, and the faults leave {words.length(allowed_s)}"
+
+
+_NO_PACE = "the command tells too few steps, or nobody can say what a fault costs"
 _NOT_TOLD = "the command was told nothing"
 _NO_STEPS = "the command tells no steps"
 _NO_SYNC = "the command tells no sync_s, or none while a fault acted"
@@ -253,7 +334,7 @@ def _differing_checkpoints(runs: Sequence[Run]) -> Measure:
     first = runs[0].checkpoints
     names = sorted({each for run in runs[1:] for each in first.differing(run.checkpoints)})
     return Measure(
-        name=name, value=float(len(names)), better=Better.LOWER, said=", ".join(names[:5])
+        name=name, value=float(len(names)), better=Better.LOWER, said=", ".join(names[:_MOST_NAMES])
     )
 
 
@@ -278,6 +359,17 @@ def _began_anew(run: Run) -> float | None:
     return float(sum(steps[0] <= first[0] for steps in later))
 
 
+def _processes_left(runs: Sequence[Run]) -> Measure:
+    """Return how many processes still ran when the command had ended, of the run with the most."""
+    most = max((run.left_behind for run in runs), key=len)
+    return Measure(
+        name="processes_left",
+        value=float(len(most)),
+        better=Better.LOWER,
+        said=", ".join(most[:_MOST_NAMES]),
+    )
+
+
 def _directives_missed(run: Run) -> float | None:
     """Return how much of what the command was told it never did."""
     if not run.ledger:
@@ -289,14 +381,7 @@ def _steps_in_pause(run: Run) -> float | None:
     """Return how many steps were made after the command had said that it stands still."""
     if not run.ledger:
         return None
-    return float(sum(_steps_between(run, *pair) for pair in _pauses(run.ledger)))
-
-
-def _pauses(ledger: Sequence[Line]) -> Iterator[tuple[Line, Line]]:
-    """Yield the pauses that were made, each with what ended it."""
-    for line, after in pairwise(each for each in ledger if each.kind in _PAUSES):
-        if line.kind == SignalKind.PAUSE and line.done_s is not None:
-            yield line, after
+    return float(sum(_steps_between(run, *pair) for pair in pace.pauses(run.ledger)))
 
 
 def _steps_between(run: Run, pause: Line, end: Line) -> int:
@@ -354,6 +439,7 @@ def _series(run: Run) -> list[Series]:
         _pace(run),
         *_told("loss", "", run, lambda each: each.step.loss),
         *_told("sync_s", "s", run, lambda each: each.step.sync_s),
+        *spending.timeline(run),
     ]
 
 
@@ -391,7 +477,8 @@ def _span(seen: FaultSeen) -> Span:
 def _quantity(fault: Fault) -> str:
     needed, more = QUANTITIES[fault.kind]
     given = [(name, getattr(fault, name)) for name in (*needed, *more)]
-    return ", ".join(f"{name} {value}" for name, value in given if value is not None)
+    # That a killed command is started again goes without saying.
+    return ", ".join(f"{name} {value}" for name, value in given if value not in (None, True))
 
 
 def _log(runs: Sequence[Run]) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from headroom.training.reports import RankReport
 from headroom.work.contract import SignalKind
 from lab.matrix import checkpoints, processes, steps
 from lab.matrix.channel import TOO_LATE, Line
@@ -26,12 +27,23 @@ from lab.matrix.scenario import Fault, FaultKind
 from lab.matrix.steps import Lines, Step
 from lab.matrix.surroundings import Address, Started, Surroundings
 
-__all__ = ["BySteps", "FaultSeen", "Run", "StepSeen", "Subject", "play"]
+__all__ = [
+    "BySteps",
+    "FaultSeen",
+    "Life",
+    "Reported",
+    "Run",
+    "StepSeen",
+    "Subject",
+    "play",
+]
 
 _LOOK_S = 0.01
 #: How often CPU time and bytes of the disk are looked up.
 _METER_S = 0.25
 _GRACE_S = 2.0
+#: What the command has started may end so long after it, s.
+_OUTLIVES_S = 1.0
 #: Before what failed is started again.
 _PAUSE_S = 0.5
 _LOG_BYTES = 8_000
@@ -96,6 +108,22 @@ class FaultSeen:
 
 
 @dataclass(frozen=True)
+class Life:
+    """One start of the command: when it began and ended, in seconds of the run."""
+
+    from_s: float
+    to_s: float
+
+
+@dataclass(frozen=True)
+class Reported:
+    """What a rank reported of the time up to a moment, in seconds of the run."""
+
+    at_s: float
+    report: RankReport
+
+
+@dataclass(frozen=True)
 class Run:
     """The record of one run."""
 
@@ -113,6 +141,11 @@ class Run:
     log: str
     #: what the command was told, and what came of it
     ledger: list[Line] = field(default_factory=list)
+    lives: list[Life] = field(default_factory=list)
+    #: where the time of its ranks went, as they say
+    reports: list[Reported] = field(default_factory=list)
+    #: what still ran when the command had ended by itself
+    left_behind: list[str] = field(default_factory=list)
 
 
 class _Meter:
@@ -147,7 +180,9 @@ class _Meter:
         return Normal(
             cores=self._cores(),
             bits_per_s=used,
+            bytes_moved={link.name: link.bytes for link in links},
             disk_bytes_per_s=self._disk_rate(),
+            disk_bytes_moved=self._disk[-1] - self._disk[0] if self._disk else 0,
             hears=self._around.channel.is_heard,
             is_known=True,
         )
@@ -264,6 +299,10 @@ class _Playing:
         self._steps: list[StepSeen] = []
         self._exits: list[int] = []
         self._starts = 0
+        #: when each start began and ended, monotonic s
+        self._lives: list[tuple[float, float]] = []
+        self._reports: list[tuple[float, RankReport]] = []
+        self._left_behind: list[str] = []
         self._timed_out = False
 
     def run(self, timeout_s: float) -> Run:
@@ -277,6 +316,7 @@ class _Playing:
         """Run the command once. Return whether it is to be restarted."""
         started = self._around.start(self._subject.command)
         self._starts += 1
+        began_s = time.monotonic()
         try:
             fault = self._follow(started, deadline_s)
             if fault is not None and fault.kind == FaultKind.MOVE and not self._left(started):
@@ -284,6 +324,7 @@ class _Playing:
                 fault = None
         finally:
             self._end(started)
+            self._lives.append((began_s, time.monotonic()))
         self._take_steps()
         if fault is not None:
             return fault.resumes and self._wait_out(fault, deadline_s)
@@ -356,8 +397,16 @@ class _Playing:
                 time.sleep(_LOOK_S)
             started.process.wait()
         else:
+            self._left_behind += self._outliving()
             processes.end(self._around.mark, grace_s=_GRACE_S)
         started.close()
+
+    def _outliving(self) -> list[str]:
+        """Return the processes that do not end with the command, a moment after it."""
+        end_s = time.monotonic() + _OUTLIVES_S
+        while (left := processes.members(self._around.mark)) and time.monotonic() < end_s:
+            time.sleep(_LOOK_S)
+        return [processes.said(pid) for pid in left]
 
     def _wait_out(self, fault: Fault, deadline_s: float) -> bool:
         """Wait until there is a place to go on. Return whether that is in time."""
@@ -378,6 +427,7 @@ class _Playing:
                     if self._zero_s is None:
                         self._zero_s = now_s
                     self._steps.append(StepSeen(step, now_s - self._zero_s, self._starts - 1))
+        self._reports += [(now_s, report) for report in self._around.ear.take()]
 
     def _seen(self) -> Run:
         now_s = time.monotonic()
@@ -397,6 +447,9 @@ class _Playing:
             normal=replace(self._meter.normal(), saves=bool(found.digests), signs=bool(found.told)),
             log=_tail(self._around.output),
             ledger=self._around.channel.lines,
+            lives=[Life(begin_s - zero_s, end_s - zero_s) for begin_s, end_s in self._lives],
+            reports=[Reported(at_s - zero_s, report) for at_s, report in self._reports],
+            left_behind=self._left_behind,
         )
 
     def _checkpoints(self) -> Checkpoints:

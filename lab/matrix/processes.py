@@ -12,13 +12,14 @@ import signal
 import time
 from pathlib import Path
 
-__all__ = ["MARK", "cpu_s", "end", "members", "resume", "signal_all"]
+__all__ = ["MARK", "cpu_s", "end", "members", "resume", "said", "signal_all"]
 
 #: The variable that marks what belongs to a run of a command.
 MARK = "HEADROOM_MATRIX_MARK"
 
 _PROC = Path("/proc")
 _LOOK_S = 0.02
+_MOST_LETTERS = 60
 
 
 def members(mark: str) -> list[int]:
@@ -61,6 +62,20 @@ def end(mark: str, *, grace_s: float) -> None:
     # What starts others meanwhile is caught the next time round.
     while signal_all(mark, signal.SIGKILL):
         time.sleep(_LOOK_S)
+
+
+def said(pid: int) -> str:
+    """Return a process in words: the beginning of its command line, and its pid."""
+    words = ""
+    # It may end while it is looked at.
+    with contextlib.suppress(OSError):
+        words = (
+            (_PROC / str(pid) / "cmdline")
+            .read_bytes()
+            .replace(b"\0", b" ")
+            .decode("utf-8", "replace")
+        )
+    return f"{words[:_MOST_LETTERS].strip() or 'a process'} ({pid})"
 
 
 def cpu_s(pid: int) -> float:

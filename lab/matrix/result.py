@@ -23,6 +23,7 @@ __all__ = [
     "Grade",
     "MatrixResult",
     "Measure",
+    "Part",
     "ResultError",
     "Series",
     "Span",
@@ -116,6 +117,18 @@ class Span(Struct, frozen=True, kw_only=True):
     said: str = ""
 
 
+class Part(Struct, frozen=True, kw_only=True):
+    """Where a part of a run's time went, s, and how much went there without faults."""
+
+    name: str
+    took_s: float
+    usual_s: float
+
+    @property
+    def more_s(self) -> float:
+        return self.took_s - self.usual_s
+
+
 class Cell(Struct, frozen=True, kw_only=True):
     """One run: a scenario with a seed. ``why`` says a verdict other than passed in one sentence."""
 
@@ -128,6 +141,10 @@ class Cell(Struct, frozen=True, kw_only=True):
     about: str = ""
     checks: list[Check] = []
     measures: list[Measure] = []
+    #: why it took longer than without faults, and why work was lost, in sentences
+    cause: str = ""
+    #: where its time went: they add up to it
+    parts: list[Part] = []
     series: list[Series] = []
     #: the faults
     spans: list[Span] = []

@@ -13,7 +13,6 @@ from headroom.errors import HeadroomError
 
 __all__ = ["Lines", "PatternError", "Step", "pattern_of", "read"]
 
-_NUMBERS = ("loss", "sync_s")
 _MOST_LINE_BYTES = 1 << 20
 
 
@@ -29,6 +28,7 @@ class Step:
     loss: float | None = None
     sync_s: float | None = None
     retries: int | None = None
+    wait_s: float | None = None
 
 
 def pattern_of(text: str) -> re.Pattern[str]:
@@ -67,6 +67,7 @@ def _step(facts: dict[str, Any]) -> Step | None:
         step=int(number),
         loss=_number(facts.get("loss")),
         sync_s=_number(facts.get("sync_s")),
+        wait_s=_number(facts.get("wait_s")),
         retries=None if retries is None or not math.isfinite(retries) else int(retries),
     )
 

@@ -22,6 +22,7 @@ from lab.matrix.faults.links import STORAGE, SYNC, Link
 from lab.matrix.faults.relay import Relay
 from lab.matrix.faults.wire import Wire
 from lab.matrix.groups import Group
+from lab.matrix.hearing import Ear
 from lab.matrix.leases import EndProcesses, Journal, Lease, RemoveGroups
 from lab.matrix.processes import MARK
 from lab.matrix.store import Store
@@ -83,6 +84,7 @@ class Surroundings:
         self.step_log = folder / "steps.jsonl"
         self.output = folder / "output.log"
         self.channel = Channel(folder)
+        self.ear = Ear(folder)
         self._has_room = has_room
         self._leases: list[Lease] = []
         self.why_no_group = ""
@@ -121,6 +123,7 @@ class Surroundings:
         for lease in reversed(self._leases):
             self.journal.undo(lease)
         self._leases = []
+        self.ear.close()
         if self._store is not None:
             self._store.close()
 
@@ -184,6 +187,7 @@ class Surroundings:
             "MASTER_ADDR": _HOST,
             "MASTER_PORT": str(_free_port()),
             **self.channel.environment,
+            **self.ear.environment,
             # What it says is read while it runs.
             "PYTHONUNBUFFERED": "1",
         }

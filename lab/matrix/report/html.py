@@ -355,6 +355,7 @@ def _cell(key: str, cell: Cell, *, is_open: bool) -> Markup:
             "div",
             _checks(cell),
             _faults(cell),
+            _cause(cell),
             _plots(key, cell),
             el("div", _again(cell), _log(cell), class_="two"),
             class_="cell-body",
@@ -412,6 +413,39 @@ def _fault_items(cell: Cell) -> Iterator[Markup]:
             el("span", when, class_="when nowrap"),
             el("span", el("b", name), f": {span.said}" if span.said else None),
         )
+
+
+def _cause(cell: Cell) -> Markup | None:
+    """Return where the time of a command went, and why it took longer."""
+    if not cell.parts:
+        return None
+    rows = (
+        el(
+            "tr",
+            el("th", part.name, scope="row"),
+            *(
+                el("td", words.quantity(value, "s"), class_="num")
+                for value in (part.took_s, part.usual_s, part.more_s)
+            ),
+        )
+        for part in cell.parts
+    )
+    head = (
+        el("th", "part", scope="col"),
+        *(el("th", name, scope="col", class_="num") for name in ("here", "without faults", "more")),
+    )
+    return _titled(
+        "Where the time went, and why",
+        el("p", cell.cause, class_="cause") if cell.cause else None,
+        el(
+            "div",
+            el("table", el("thead", el("tr", *head)), el("tbody", *rows), class_="measures parts"),
+            class_="scroll",
+            tabindex=0,
+            role="group",
+            aria_label="Where the time went, in parts",
+        ),
+    )
 
 
 def _plots(key: str, cell: Cell) -> Markup | None:

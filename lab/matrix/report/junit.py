@@ -90,7 +90,7 @@ def _case(suite: ET.Element, cell: Cell) -> None:
     found = ET.SubElement(case, outcome, {"message": why})
     if outcome != "skipped":
         found.set("type", f"matrix.{cell.verdict}")
-        found.text = _clean("\n".join([why, "", *_checks(cell), *_again(cell)]))
+        found.text = _clean("\n".join([why, "", *_checks(cell), *_cause(cell), *_again(cell)]))
 
 
 def _checks(cell: Cell) -> list[str]:
@@ -98,6 +98,10 @@ def _checks(cell: Cell) -> list[str]:
         f"{words.VERDICTS[check.verdict]}: {check.text}{f': {check.said}' if check.said else ''}"
         for check in cell.checks
     ]
+
+
+def _cause(cell: Cell) -> list[str]:
+    return ["", cell.cause] if cell.cause else []
 
 
 def _again(cell: Cell) -> list[str]:

@@ -84,6 +84,10 @@ def _failures(result: MatrixResult) -> Iterator[str]:
         text = f"**{escaped(failure.title)}**: {escaped(failure.text)}"
         yield f"- {_SIGNS[failure.verdict]} {text}"
         yield from (_seen(cell, seen) for cell, seen in failure.seen)
+    for title, cause in dict.fromkeys(
+        (cell.title, cell.cause) for cell in result.cells if _is_bad(cell) and cell.cause
+    ):
+        yield f"- **{escaped(title)}**, why it took its time: {escaped(cause)}"
     again = [cell.again for cell in result.cells if _is_bad(cell) and cell.again]
     if again:
         yield ""

@@ -16,6 +16,7 @@ from lab.matrix.steps import Lines, PatternError, Step
     ("line", "step"),
     [
         ('{"step": 3, "loss": 1.5, "sync_s": 0.25, "retries": 2}', Step(3, 1.5, 0.25, 2)),
+        ('{"step": 3, "wait_s": 0.5}', Step(3, wait_s=0.5)),
         ('  {"step": "4"}', Step(4)),
         ('{"loss": 1.5}', None),
         ('{"step": true}', None),

@@ -18,6 +18,7 @@ from lab.matrix.result import (
     Cell,
     Check,
     MatrixResult,
+    Part,
     ResultError,
     Series,
     SubjectKind,
@@ -213,3 +214,21 @@ def test_all_reports_are_written_and_the_result_is_read_again(tmp_path: Path) ->
     (tmp_path / "bad.json").write_text("{}")
     with pytest.raises(ResultError, match=r"bad\.json: not the result of a matrix"):
         report.read(tmp_path / "bad.json")
+
+
+def test_a_cell_says_where_its_time_went_and_why_in_every_report() -> None:
+    cause = "It took 9 s, 4 s without faults: 5 s more <computing>."
+    parts = [
+        Part(name="computing", took_s=8.5, usual_s=3.5),
+        Part(name="saving and restoring", took_s=0.5, usual_s=0.5),
+    ]
+    cell = make_cell(over=0.1, cause=cause, parts=parts)
+    result = make_result(subject="x", kind=SubjectKind.COMMAND, at="now", cells=[cell])
+    page = report.html(result)
+    Page(page)
+    assert "5 s more &lt;computing&gt;" in page
+    text = re.sub(r"<[^>]+>", " ", page)
+    assert re.search(r"computing\s+8.5 s\s+3.5 s\s+5 s", text)
+    assert "5 s more" in report.markdown(result)
+    assert "5 s more" in report.junit_xml(result).decode()
+    assert "Where the time went" not in report.html(make_matrix())
