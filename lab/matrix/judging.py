@@ -193,7 +193,12 @@ def _measures(scenario: Scenario, runs: Sequence[Run], normal: Run) -> list[Meas
     return [
         _worst("throughput_loss", "share", [_throughput_loss(run, usual) for run in runs]),
         _worst("loss_difference", "", [_loss_difference(run.steps, normal) for run in runs]),
-        _worst("resume_difference", "", [_resume_difference(run, normal) for run in runs]),
+        _worst(
+            "resume_difference",
+            "",
+            [_resume_difference(run, normal) for run in runs],
+            "when it was started again, it made no step whose loss could be compared",
+        ),
         _repeat_difference(runs),
         _worst("failed_exits", "", [_failed_exits(run) for run in runs]),
         _worst("missing_steps", "", [_missing_steps(run, normal) for run in runs], _NO_STEPS),

@@ -8,13 +8,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from lab.matrix import reading
+from lab.matrix.judging import is_of_pace
 from lab.matrix.leases import Journal
 from lab.matrix.machine import Machine
 from lab.matrix.playing import Subject
 from lab.matrix.result import Cell, MatrixResult
 from lab.matrix.running import Plan, holding, run_matrix
+from lab.matrix.scenario import Scenario
 
 TOY = Path(__file__).with_name("toy.py")
 Play = Callable[..., MatrixResult]
@@ -67,6 +70,15 @@ def scenario(name: str, fault: str, *expect: str) -> str:
         "  - at_most: {measure: failed_exits, value: 0}\n"
         "  - at_most: {measure: loss_difference, value: 0}\n" + checks
     )
+
+
+def unhurried(scenario: Scenario) -> Scenario:
+    """Return a scenario that asks nothing of throughput: other tests may take the machine's time.
+
+    So it need not be known how much the machine varies, and one run without faults is enough.
+    """
+    expect = tuple(each for each in scenario.expect if not is_of_pace(each))
+    return replace(scenario, expect=expect)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from lab.matrix.leases import Journal
 from lab.matrix.playing import Subject
 from lab.matrix.result import MatrixResult, Verdict
 from lab.matrix.running import NORMAL, Plan, exit_code, holding, run_matrix, standard
-from tests.integration.lab.matrix.conftest import Play, cell, scenario, value
+from tests.integration.lab.matrix.conftest import Play, cell, scenario, unhurried, value
 from tests.integration.lab.matrix.hearing import STEP_S, STEPS
 
 HEARING = Path(__file__).with_name("hearing.py")
@@ -22,7 +22,7 @@ TOLD = ["smaller-batch", "pause-and-resume", "move"]
 
 
 def run(journal: Journal, folder: Path, *names: str, wrong: tuple[str, ...] = ()) -> MatrixResult:
-    chosen = [each for each in standard() if each.name in names]
+    chosen = [unhurried(each) for each in standard() if each.name in names]
     subject = Subject((sys.executable, str(HEARING), *wrong))
     plan = Plan(standard=chosen, repeat=1, timeout_s=300)
     return run_matrix(subject, plan, folder=folder, journal=journal, progress=lambda _: None)

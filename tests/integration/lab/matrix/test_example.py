@@ -25,7 +25,7 @@ from lab.matrix.leases import Journal
 from lab.matrix.playing import Subject
 from lab.matrix.result import MatrixResult, Verdict
 from lab.matrix.running import NORMAL, Plan, exit_code, run_matrix, standard
-from tests.integration.lab.matrix.conftest import cell, scenario, value
+from tests.integration.lab.matrix.conftest import cell, scenario, unhurried, value
 from tests.unit.headroom.waiting import wait_for
 
 FOLDER = Path(__file__).resolve().parents[4] / "examples" / "ddp"
@@ -89,7 +89,7 @@ def test_what_computes_by_the_clock_is_caught_when_it_is_throttled(
 @pytest.mark.slow
 def test_it_shrinks_pauses_and_moves_as_it_is_told(journal: Journal, tmp_path: Path) -> None:
     names = {"smaller-batch", "pause-and-resume", "move"}
-    plan = Plan(standard=[each for each in standard() if each.name in names])
+    plan = Plan(standard=[unhurried(each) for each in standard() if each.name in names])
     # Long enough to hear what it is told.
     result = run("train.py", plan, journal, tmp_path, "--steps", "300", "--step-s", "0.05")
     found = {each.scenario: (each.verdict, each.why) for each in result.cells}
@@ -98,7 +98,8 @@ def test_it_shrinks_pauses_and_moves_as_it_is_told(journal: Journal, tmp_path: P
 
 @pytest.mark.slow
 def test_it_passes_the_standard_matrix(journal: Journal, tmp_path: Path) -> None:
-    result = run("train.py", Plan(standard=standard()), journal, tmp_path)
+    plan = Plan(standard=[unhurried(each) for each in standard()])
+    result = run("train.py", plan, journal, tmp_path)
     failed = {each.scenario: each.why for each in result.cells if each.verdict == Verdict.FAILED}
     assert failed == {}
     assert cell(result, "kill-and-resume").verdict == Verdict.PASSED
