@@ -116,7 +116,7 @@ def cell_of(
         spans=[_span(each) for each in shown.faults],
         log=_log(runs),
         digest=_digest(runs[0]),
-        simulated_s=runs[0].length_s,
+        simulated_s=shown.length_s,
         wall_s=sum(run.wall_s for run in runs),
         again=again,
     )
