@@ -63,7 +63,8 @@ def fetch_bins(
 
     It has ``totals``: of each of these columns ``sum`` (as float64), ``min``, ``max`` or
     ``bit_or``; how many ``rows`` there were, and how many of the values in them were ``known``.
-    Without ``ids``, all things have theirs.
+    Without ``ids``, all things have theirs. To the end of the transaction, which there must be,
+    Postgres may use more memory than else.
     """
     by_name = {column.name: column for column in table.columns}
     made = [Column(n, "float8") if how == "sum" else by_name[n] for n, how in totals.items()]
@@ -82,9 +83,13 @@ def fetch_bins(
         table=sql.Identifier(table.name),
         condition=_condition(table, window, ids),
     )
+    cursor.execute(_ROOM_FOR_BINS)
     return _columns(chosen, _copied(cursor, statement))
 
 
+# With the 4 MB that Postgres has by default it sorts all rows by their buckets, on the disk. The
+# buckets of a rack's day take 10 MB.
+_ROOM_FOR_BINS = "SET LOCAL work_mem = '32MB'"
 _BIN_COUNTS = (Column("rows", "int8"), Column("known", "int8"))
 _TOTALS = {
     "sum": sql.SQL("sum({}::float8)"),

@@ -75,7 +75,8 @@ def bins(
         nowhere_else = catalog.Parts((), ())
         if catalog.parts(cursor, table.name, window) != nowhere_else:
             return None
-        found = hot.fetch_bins(cursor, table, totals, window, ids, step_s)
+        with transaction.atomic():
+            found = hot.fetch_bins(cursor, table, totals, window, ids, step_s)
         if catalog.parts(cursor, table.name, window) != nowhere_else:
             return None
     return order_by(found, table.key)
