@@ -37,6 +37,8 @@ NODE_BATCHES_S = 60.0
 
 T = TypeVar("T")
 
+#: For how long it is watched what the installation does by itself.
+RESTING_S = 20.0
 _DURABLE_S = 300.0
 _POLL_S = 0.02
 
@@ -57,6 +59,9 @@ NOTES = {
     "rows_per_s": "HTTP to durable row, in batches of 64 GPUs, the client on the same cores",
     "drain_rows_per_s": f"{ingest.BACKLOG_ROWS:,} rows that waited in the stream",
     "cpu_s_per_million_values": "web, worker, beat, Valkey and Postgres; the readings of the peers",
+    "cpu_s_per_million_values_node_batches_resting": (
+        f"of that: what goes on as well when nobody pushes, watched for {RESTING_S:g} s afterwards"
+    ),
     "cpu_s_per_million_values_100k": "at the fleet's pace, with roll-ups and all else that goes on",
     "visible_p99_s": "then, from the reading to the live frame",
     "hot_bytes_per_value": "in Postgres, index included",
@@ -87,8 +92,10 @@ def _way_in(minutes: float) -> dict[str, Any]:
         "rows_per_s_node_batches": fast_nodes.rows_per_s,
         "drain_rows_per_s": drained,
         "drain_share_of_ceiling": drained / ceiling,
-        "cpu_s_per_million_values": racks,
-        "cpu_s_per_million_values_node_batches": nodes,
+        "cpu_s_per_million_values": racks.total,
+        "cpu_s_per_million_values_node_batches": nodes.total,
+        **{f"cpu_s_per_million_values_node_batches_{n}": s for n, s in nodes.by_service.items()},
+        "cpu_s_per_million_values_node_batches_resting": nodes.resting,
         "cpu_s_per_million_values_100k": paced.cpu_s_per_million_values,
         "machine_share_100k": paced.machine_share,
         "client_share_100k": paced.client_share,
@@ -163,16 +170,40 @@ class Trial:
 # --- Headroom ------------------------------------------------------------------------------------
 
 
-def headroom_cost(stack: Stack, token: str, trial: Trial, batch_gpus: int) -> float:
-    """Return CPU s per million values of the whole way in: HTTP, Redis, Celery, durable rows."""
+@dataclass(frozen=True)
+class Cost:
+    """CPU s per million values of the whole way in, and what of that is no batch's.
+
+    ``resting``: what the same installation uses in as much time while nobody pushes.
+    """
+
+    by_service: dict[str, float]
+    resting: float
+
+    @property
+    def total(self) -> float:
+        return sum(self.by_service.values())
+
+
+def headroom_cost(stack: Stack, token: str, trial: Trial, batch_gpus: int) -> Cost:
+    """Return the cost of the whole way in: HTTP, Redis, Celery, durable rows."""
     agents = enroll_agents(stack.url, token, trial.readings, batch_gpus)
     agents.encode(trial.steps)
     agents.push(0, FIRST_STEPS)
     _wait_until_durable(agents, FIRST_STEPS)
-    before = sum(stack.cpu_seconds().values())
+    before, began = stack.cpu_seconds(), time.monotonic()
     agents.push(FIRST_STEPS, len(trial.steps))
     _wait_until_durable(agents, len(trial.steps))
-    return (sum(stack.cpu_seconds().values()) - before) / trial.values * 1e6
+    took_s, used = time.monotonic() - began, _used_since(before, stack)
+    before = stack.cpu_seconds()
+    time.sleep(RESTING_S)
+    resting = sum(_used_since(before, stack).values()) / RESTING_S * took_s
+    millions = trial.values / 1e6
+    return Cost({name: cpu_s / millions for name, cpu_s in used.items()}, resting / millions)
+
+
+def _used_since(before: dict[str, float], stack: Stack) -> dict[str, float]:
+    return {name: now - before[name] for name, now in stack.cpu_seconds().items()}
 
 
 def _wait_until_durable(agents: Agents, seq: int) -> None:
