@@ -153,6 +153,8 @@ class FrameWriter:
         chosen = np.flatnonzero((ts >= known_ts) | to_come)
         # In order of time: of several values for one id the last stays.
         chosen = chosen[np.argsort(ts[chosen], kind="stable")]
+        _, from_end = np.unique(ids[chosen][::-1], return_index=True)
+        chosen = chosen[len(chosen) - 1 - from_end]
         self._put(kind, rows, chosen, np.broadcast_to(received_at, len(rows)))
 
     def _put(self, kind: str, rows: Rows, chosen: Array, received_at: Array) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple, TypeAlias
 
@@ -167,14 +167,14 @@ class Positions:
         if unknown := keys - self._known.keys():
             cursor.execute(_READ_POSITIONS, _transposed(sorted(unknown), 2))
             for agent_id, boot_id, mark, beyond in cursor.fetchall():
-                self._known[agent_id, boot_id] = (mark, _array_text(beyond))
+                self._known[agent_id, boot_id] = (mark, array_text(sorted(beyond)))
 
     def save(self, cursor: Cursor[Any], positions: dict[PositionKey, Position]) -> None:
         """Write back those of ``positions`` that moved. Raises :class:`PositionsMoved`.
 
         After a failure, also one of the commit, this object says nothing true any more.
         """
-        now = {key: (p.mark, _array_text(p.beyond)) for key, p in positions.items()}
+        now = {key: (p.mark, array_text(sorted(p.beyond))) for key, p in positions.items()}
         moved = [
             (*key, *self._known[key], *new) for key, new in sorted(now.items())
             if new != self._known[key]
@@ -250,20 +250,19 @@ def note_refusals(cursor: Cursor[Any], refusals: list[Refusal]) -> None:
         cursor.execute(_NOTE_REFUSALS, _transposed(refusals, 3))
 
 
-def _array_text(values: Collection[int]) -> str:
-    if not values:
-        return "{}"
-    return "{" + ",".join(map(str, sorted(values))) + "}"
-
-
 def _transposed(rows: Sequence[tuple[Any, ...]], width: int) -> list[str]:
-    """Return the columns of ``rows``, as ``unnest`` wants them.
-
-    Written out here, as Postgres reads arrays: psycopg looks at each element by itself, which for a
-    thousand agents takes longer than their rows.
-    """
+    """Return the columns of ``rows``, as ``unnest`` wants them."""
     columns = zip(*rows, strict=True) if rows else [()] * width
-    return ["{" + ",".join(map(_element, column)) + "}" for column in columns]
+    return [array_text(column) for column in columns]
+
+
+def array_text(values: Iterable[Any]) -> str:
+    """Return numbers, texts, moments and None as Postgres reads an array of one dimension.
+
+    Written out here: psycopg looks at each element by itself, which for a thousand agents takes
+    longer than their rows.
+    """
+    return "{" + ",".join(map(_element, values)) + "}"
 
 
 def _element(value: str | float | datetime | None) -> str:

@@ -9,9 +9,11 @@ reads its state afresh.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -31,7 +33,7 @@ from telemetry.rollups import marks
 from telemetry.rows import Directory, Gathered, Mount
 from telemetry.samples import Rows
 from telemetry.stream import Message
-from telemetry.throttle.follower import Follower
+from telemetry.throttle.follower import Follower, Found
 from telemetry.tiers import raw_width as partition_width
 
 log = structlog.get_logger(__name__)
@@ -43,6 +45,8 @@ BYTES_PER_ROUND = 8 * 2**20
 _LASTING = timedelta(minutes=30)
 #: A clock that is off by so much more or less is told at once, s.
 _CLOCK_NEWS_S = 1.0
+#: How often a statement that is no longer wanted is canceled: it may not have begun yet, s.
+_CANCEL_S = 0.5
 #: First of the two keys of the advisory lock; the second is the shard.
 _LOCK_CLASS = 0x48454144
 
@@ -99,19 +103,16 @@ class Writer:
             judged = judge(pairs, time_limits(time.time()), self._jobs)
             refused = [(fresh[place], found) for place, found in judged.refused.items()]
             gathered = self._gather(cursor, fresh, judged)
-            self._copy(cursor, list(gathered.rows.values()))
+            throttled = self._copy(cursor, gathered)
             marks.note(cursor, gathered.rows.values())
-            if "gpu" in gathered.rows:
-                self._throttling.follow(cursor, gathered.rows["gpu"])
+            if throttled is not None:
+                self._throttling.save(cursor, throttled)
             sql.save_xids(cursor, [line for m in fresh for line in m.packed.xids])
             limits.save(cursor, fresh)
             checkpoints.save(cursor, fresh)
             self._positions.save(cursor, positions)
             sql.note_agents(cursor, self._notes(messages))
             sql.note_refusals(cursor, [_refusal(*each) for each in refused])
-        for kind in KINDS:
-            if kind in gathered.rows:
-                self._frame.update(kind, gathered.rows[kind], gathered.received_at[kind])
         metrics.DUPLICATES.inc(len(messages) - len(fresh))
         metrics.DROPPED_ROWS.inc(gathered.dropped)
         for found in gathered.rows.values():
@@ -158,7 +159,25 @@ class Writer:
         if unknown := mounts - self._mounts.keys():
             self._mounts.update(sql.load_mounts(cursor, unknown))
 
-    def _copy(self, cursor: psycopg.Cursor[Any], found: Sequence[Rows]) -> None:
+    def _copy(self, cursor: psycopg.Cursor[Any], gathered: Gathered) -> Found | None:
+        """Write the rows. While Postgres takes them, throttling and frame are moved on in memory.
+
+        Returns what is to be saved of throttling, where there are rows of GPUs.
+        """
+        found = list(gathered.rows.values())
+        self._make_partitions(cursor, found)
+        gpus, throttled = gathered.rows.get("gpu"), None
+        if gpus is not None:
+            self._throttling.look(cursor)
+        with _meanwhile(cursor, partial(_copy_all, cursor, found)):
+            if gpus is not None:
+                throttled = self._throttling.advance(gpus)
+            for kind in KINDS:
+                if kind in gathered.rows:
+                    self._frame.update(kind, gathered.rows[kind], gathered.received_at[kind])
+        return throttled
+
+    def _make_partitions(self, cursor: psycopg.Cursor[Any], found: Sequence[Rows]) -> None:
         # All partitions before any row: whoever makes some meanwhile waits for the tables that we
         # write to, and we would wait for whoever makes some.
         wanted = {
@@ -175,12 +194,34 @@ class Writer:
             lasting = {p for p in missing if p.end > datetime.now(UTC) - _LASTING}
             # Known only once the transaction is through: a rollback takes the partition with it.
             transaction.on_commit(lambda: self._known_partitions.update(lasting))
-        for each in found:
-            samples.copy(cursor, each)
 
     def keep(self) -> None:
         """Leave the state that the shard's next writer would else have to make again."""
         self._throttling.keep()
+
+
+@contextmanager
+def _meanwhile(cursor: psycopg.Cursor[Any], work: Callable[[], None]) -> Iterator[None]:
+    """Have ``work`` done on a thread of its own during the block; raise what it raises.
+
+    It has ``cursor`` to itself until it is done. Where the block is left before its end, as at the
+    time limit of a task, its statement is canceled.
+    """
+    with ThreadPoolExecutor(1) as thread:
+        done = thread.submit(work)
+        try:
+            yield
+            done.result()
+        finally:
+            while not done.done():
+                with suppress(psycopg.Error):
+                    cursor.connection.cancel_safe(timeout=_CANCEL_S)
+                wait([done], timeout=_CANCEL_S)
+
+
+def _copy_all(cursor: psycopg.Cursor[Any], found: Sequence[Rows]) -> None:
+    for each in found:
+        samples.copy(cursor, each)
 
 
 def _cursor() -> psycopg.Cursor[Any]:

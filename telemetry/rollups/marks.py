@@ -17,6 +17,7 @@ from psycopg import Cursor
 
 from telemetry.rollups.spec import MINUTE_S, ROLLUPS
 from telemetry.samples import Array, Rows
+from telemetry.sql import array_text
 
 BLOCK_BITS = 10
 #: Ids in a block.
@@ -95,13 +96,13 @@ def insert(cursor: Cursor[Any], marks: Iterable[NewMark]) -> None:
             mark.source,
             mark.width_s,
             mark.bucket,
-            None if mark.blocks is None else _array_text(mark.blocks),
+            None if mark.blocks is None else array_text(mark.blocks),
             mark.noted_at,
         )
         for mark in marks
     ]
     if rows:
-        cursor.execute(_INSERT, [list(column) for column in zip(*rows, strict=True)])
+        cursor.execute(_INSERT, [array_text(column) for column in zip(*rows, strict=True)])
 
 
 def _touched(ts: Array, ids: Array) -> Iterator[tuple[float, list[int]]]:
@@ -112,10 +113,6 @@ def _touched(ts: Array, ids: Array) -> Iterator[tuple[float, list[int]]]:
     parts = np.split(both & ((1 << 21) - 1), places[1:])
     for minute, part in zip(minutes.tolist(), parts, strict=True):
         yield float(minute * MINUTE_S), part.tolist()
-
-
-def _array_text(values: Iterable[int]) -> str:
-    return "{" + ",".join(map(str, values)) + "}"
 
 
 def oldest(cursor: Cursor[Any], source: str, width_s: int, before: float) -> list[Mark]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -11,10 +11,13 @@ from psycopg import Cursor
 
 from fleet import snapshot
 from fleet.cache import Cache
+from fleet.snapshot import FleetArrays
 from headroom.contracts import LimitKind, LimitState
+from telemetry.faults.ecc import Increases
 from telemetry.samples import Rows
 from telemetry.throttle import memory, store
-from telemetry.throttle.readings import Readings
+from telemetry.throttle.events import Changes
+from telemetry.throttle.readings import Ratings, Readings
 from telemetry.throttle.rules import Array
 
 #: A cap is known to the tracker so long after its report, s.
@@ -27,28 +30,47 @@ WHERE report.kind = %s AND report.state = %s
 """
 
 
+@dataclass(frozen=True)
+class Found:
+    """What a round has brought: changes of throttle events, and counts of memory errors."""
+
+    changes: Changes
+    rose: Increases
+
+
 class Follower:
     """The tracker of one shard, as its writer holds it. Only one may be at work for a shard."""
+
+    #: what the round goes by, once it was looked at
+    _fleet: FleetArrays
+    _ratings: Ratings
 
     def __init__(self, shard: int) -> None:
         self._shard = shard
         self._capped: Cache[Array] = Cache(_CAPS_MAX_AGE_S)
         self._memory = memory.recall(shard)
 
-    def follow(self, cursor: Cursor[Any], rows: Rows) -> None:
-        """Take in the GPU rows of a round and write the changes of events, in its transaction.
+    def look(self, cursor: Cursor[Any]) -> None:
+        """Learn what a round goes by besides readings, so that :meth:`advance` asks nobody.
 
-        When that is rolled back, this object must be thrown away.
+        From here on this object must be thrown away when the round's transaction is rolled back.
         """
         memory.forget_own(self._shard)
-        fleet, columns = snapshot.current(), rows.columns
-        ratings = replace(
-            memory.ratings_of(fleet), capped=self._capped.get(partial(_capped, cursor))
-        )
-        changes = self._memory.tracker.advance(Readings.of(rows), ratings)
-        store.save(cursor, changes, fleet)
+        self._fleet = snapshot.current()
+        capped = self._capped.get(partial(_capped, cursor))
+        self._ratings = replace(memory.ratings_of(self._fleet), capped=capped)
+
+    def advance(self, rows: Rows) -> Found:
+        """Return what follows from the GPU rows of a round, which is then to be saved."""
+        columns = rows.columns
+        changes = self._memory.tracker.advance(Readings.of(rows), self._ratings)
         rose = self._memory.ecc.advance(columns["ts"], columns["gpu_id"], columns["ecc"])
-        store.save_ecc(cursor, rose)
+        return Found(changes, rose)
+
+    def save(self, cursor: Cursor[Any], found: Found) -> None:
+        """Write what a round has brought, in its transaction."""
+        store.save(cursor, found.changes, self._fleet)
+        store.save_ecc(cursor, found.rose)
         self._memory.rounds = memory.count_round(cursor, self._shard)
 
     def keep(self) -> None:

@@ -11,6 +11,7 @@ from fleet.snapshot import FleetArrays
 from telemetry import samples
 from telemetry.faults.ecc import Increases
 from telemetry.samples import NULL_INT, Rows
+from telemetry.sql import array_text
 from telemetry.throttle.events import EVENT, STORED, Changes, read_back
 from telemetry.throttle.readings import COLUMNS
 from telemetry.throttle.rules import CAUSES, Array
@@ -84,7 +85,7 @@ def save_ecc(cursor: Cursor[Any], rose: Increases) -> None:
     """Write down counts of memory errors that rose."""
     if len(rose.gpu_id):
         arrays = (rose.gpu_id, rose.since_us, rose.at_us, rose.count, rose.total)
-        cursor.execute(_INSERT_ECC, [array.tolist() for array in arrays])
+        cursor.execute(_INSERT_ECC, [array_text(array.tolist()) for array in arrays])
 
 
 def places(gpu_id: Array, fleet: FleetArrays) -> list[str]:
@@ -101,13 +102,13 @@ def _place(row: int | None, fleet: FleetArrays) -> str:
     return f"{rack}/{fleet.nodes.names[node]}/{fleet.gpus.index[row]}"
 
 
-def _columns(events: Array, places: list[str]) -> list[list[Any]]:
+def _columns(events: Array, places: list[str]) -> list[str]:
     """Return the events as the columns of ``_NEW``."""
     bits = np.array([int(cause) for cause in CAUSES])
     times = [[us or None for us in events[f"{name}_us"].tolist()] for name in _TIMES]
     floats = [[None if v != v else v for v in events[name].tolist()] for name in _FLOATS]
     jobs = [None if job == NULL_INT else job for job in events["job_id"].tolist()]
-    return [
+    columns = [
         events["gpu_id"].tolist(),
         bits[events["cause"]].tolist(),
         *times,
@@ -118,6 +119,7 @@ def _columns(events: Array, places: list[str]) -> list[list[Any]]:
         events["severity"].tolist(),
         places,
     ]
+    return [array_text(column) for column in columns]
 
 
 # --- Reading back --------------------------------------------------------------------------------
