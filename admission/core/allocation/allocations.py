@@ -38,6 +38,7 @@ __all__ = [
     "placement_rows_of",
     "running_of",
     "wan_traffic",
+    "works_by",
 ]
 
 #: A GPU at or above this share of its time is at work.
@@ -303,11 +304,25 @@ def busy(headroom: Headroom) -> Bools:
     """Say of each GPU whether its readings show it at work, for whomever."""
     gpus, parts = headroom.fleet.gpus, headroom.fleet.parts
     read = headroom.frame.fields("gpu", gpus.ids, "util", "power_w", "job_id")
-    idle_w = np.nan_to_num(gpus.idle_w)
-    at_work_w = idle_w + _BUSY_DRAW * (np.nan_to_num(gpus.rated_w, nan=np.inf) - idle_w)
-    works = (read["util"] >= _BUSY_UTIL) | (read["power_w"] >= at_work_w) | (read["job_id"] > 0)
+    works = works_by(headroom.fleet, read["util"], read["power_w"], read["job_id"] > 0)
     if parts is not None:
         # What is read is of the GPU as a whole, whoever is at work on which slice of it.
-        drawn_w = headroom.summary.gpus.load_w
-        works = np.where(parts.is_split, drawn_w >= at_work_w, works)
+        works = np.where(
+            parts.is_split, headroom.summary.gpus.load_w >= _busy_w(headroom.fleet), works
+        )
     return np.asarray(headroom.summary.gpus.fresh & works)
+
+
+def works_by(fleet: FleetArrays, util: Floats, power_w: Floats, has_job: Bools) -> Bools:
+    """Say of each GPU whether what was read of it, NaN: nothing, shows it at work.
+
+    ``util`` is in %, ``power_w`` in W; ``has_job`` says whether its agent told of a job on it.
+    """
+    return np.asarray((util >= _BUSY_UTIL) | (power_w >= _busy_w(fleet)) | has_job)
+
+
+def _busy_w(fleet: FleetArrays) -> Floats:
+    """Return the power from which on each GPU is at work, W."""
+    idle_w = np.nan_to_num(fleet.gpus.idle_w)
+    rated_w = np.nan_to_num(fleet.gpus.rated_w, nan=np.inf)
+    return np.asarray(idle_w + _BUSY_DRAW * (rated_w - idle_w))
