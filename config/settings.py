@@ -136,6 +136,8 @@ OPENADR_SIMPLE_SHARES = [
 ]
 #: What events may take of the site without a person.
 OPENADR_MAX_SITE_SHARE = env.decimal("OPENADR_MAX_SITE_SHARE", 0.5, at_least=0.0)
+#: For how long the energy of nodes, racks and jobs is kept by hour, days.
+ENERGY_KEPT_DAYS = env.integer("ENERGY_KEPT_DAYS", 90, at_least=1)
 #: Whether everybody who has a password may log in by it, or those alone whom EMERGENCY_USERS names.
 LOCAL_LOGIN = env.choice("LOCAL_LOGIN", "all", ["all", "emergency"])
 EMERGENCY_USERS = env.strings("EMERGENCY_USERS", ["admin"])
@@ -173,6 +175,7 @@ INSTALLED_APPS = [
     "admission.learned",
     "admission.curtailments",
     "admission.bookings",
+    "admission.energy",
     "dashboard",
     "config.apps.AdminConfig",
     "django.contrib.auth",
@@ -471,6 +474,8 @@ CELERY_BEAT_SCHEDULE = {
     "slos": _every(60.0, "admission.slos.tasks.measure"),
     "curtailments": _every(10.0, "admission.curtailments.tasks.judge"),
     "openadr": _every(5.0, "admission.curtailments.tasks.follow_vtn"),
+    "energy": _every(60.0, "admission.energy.tasks.close_hours"),
+    "forget-energy": _every(3600.0, "admission.energy.tasks.forget"),
     "forget-slos": _every(3600.0, "admission.slos.tasks.forget"),
     "deliver": _every(2.0, "policies.incidents.tasks.deliver"),
     "silences": _every(60.0, "policies.incidents.tasks.warn_of_silences"),

@@ -24,7 +24,7 @@ from telemetry.timeline.fields import COVERED, TABLES, USED
 from telemetry.timeline.reading import Found, fetch
 from telemetry.timeline.tiers import Tier, affordable
 
-__all__ = ["SETTLES", "GpuEnergy", "gpus_of", "measure", "of_attempt"]
+__all__ = ["SETTLES", "GpuEnergy", "gpus_of", "measure", "of_attempt", "slice_share"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -107,7 +107,7 @@ def _of_slice(found: Found, attempt: Attempt, fleet: FleetArrays) -> Found:
         np.full(len(points), fleet.gpus.rated_w[row]),
         _held_at(points.t, attempt, fleet, row),
     )
-    mine = sum(_share(fleet, row, each) for each in slices)
+    mine = sum(slice_share(fleet, row, each) for each in slices)
     own = replace(used, value=np.where(covered_s > 0, mine * held_w * covered_s, used.value))
     return replace(found, points=replace(points, fields={**points.fields, USED: own}))
 
@@ -127,13 +127,13 @@ def _held_at(at: Array, attempt: Attempt, fleet: FleetArrays, row: int) -> Float
         if start is None:
             continue
         here = zip(placement["gpus"][node], placement["slices"][node], strict=True)
-        mine = sum(_share(fleet, row, each) for gpu, each in here if gpu == index)
+        mine = sum(slice_share(fleet, row, each) for gpu, each in here if gpu == index)
         until = np.inf if end is None else end.timestamp()
         share += np.where((at >= start.timestamp()) & (at < until), mine, 0.0)
     return np.clip(share, 0.0, 1.0)
 
 
-def _share(fleet: FleetArrays, row: int, each: dict[str, Any]) -> float:
+def slice_share(fleet: FleetArrays, row: int, each: dict[str, Any]) -> float:
     """Return the share of a slice; as its profile says where its GPU is split otherwise by now."""
     profiles = fleet.slices.get(row, ())
     model = str(fleet.models.names[fleet.gpus.model[row]])

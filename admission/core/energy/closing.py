@@ -132,6 +132,8 @@ class Account:
     sites: Sites
     #: by node: its host is what its meter leaves beside its GPUs, since it was not read
     by_difference: Bools
+    #: by node: what of its host, or of the meter that tells it, was bridged, mJ
+    host_bridged: Ints
 
 
 def close(
@@ -144,7 +146,8 @@ def close(
     """
     telling = _Meters.of(fleet, meters, span_s)
     gpu_of_node = total_by(pieces.mj, fleet.gpus.node[pieces.gpu], len(fleet.nodes))
-    node_mj, node_metered = telling.on(_ON_NODE, len(fleet.nodes))
+    node_mj, node_metered = telling.on(_ON_NODE, meters.mj, len(fleet.nodes))
+    node_bridged, _ = telling.on(_ON_NODE, meters.bridged_mj, len(fleet.nodes))
     by_difference = node_metered & ~hosts.known
     host_mj = np.where(by_difference, np.maximum(node_mj - gpu_of_node, 0), hosts.mj)
     has_gpus = fleet.node_gpus > 0
@@ -159,6 +162,7 @@ def close(
     return Account(
         pieces=pieces, shares=shares, nodes=nodes, racks=racks, sites=sites,
         by_difference=by_difference,
+        host_bridged=np.where(by_difference, node_bridged, hosts.bridged_mj),
     )  # fmt: skip
 
 
@@ -178,16 +182,16 @@ class _Meters:
         enough = meters.covered_ms >= BRIDGED_FROM * span_s * MS_PER_S
         return _Meters(fleet, meters, meters.known & enough)
 
-    def on(self, target_kind: int, count: int) -> tuple[Ints, Bools]:
-        """Return what the meters of each thing say together, and where all it has tell."""
+    def on(self, target_kind: int, mj: Ints, count: int) -> tuple[Ints, Bools]:
+        """Return the sum of ``mj`` over the meters of each thing, and where all it has tell."""
         meters = self.fleet.meters
         here = (meters.kind == _POWER) & (meters.target_kind == target_kind)
         target = meters.target[here]
-        mj = total_by(self.read.mj[here], target, count)
+        found = total_by(mj[here], target, count)
         has = total_by(np.ones(len(target), dtype=np.int64), target, count)
         telling = total_by(self.tells[here].astype(np.int64), target, count)
         tells = (has > 0) & (telling == has)
-        return np.where(tells, mj, 0), tells
+        return np.where(tells, found, 0), tells
 
     def over_all(self, mj: Ints, tells: Bools, site: Ints) -> tuple[Ints, Bools]:
         """Return by site the sum of things that are all metered, and where that is so."""
@@ -223,7 +227,7 @@ def _racks(fleet: FleetArrays, nodes: Level, telling: _Meters) -> Level:
     count, rack = len(fleet.racks), fleet.nodes.rack
     classes = (nodes.idle, nodes.unmanaged, nodes.jobs)
     parts = np.stack([total_by(each, rack, count) for each in classes])
-    metered_mj, tells = telling.on(_ON_RACK, count)
+    metered_mj, tells = telling.on(_ON_RACK, telling.read.mj, count)
     total = np.where(tells, metered_mj, total_by(nodes.total, rack, count))
     return _level(parts, total_by(nodes.shared, rack, count), total, tells)
 
@@ -287,7 +291,7 @@ def _it(fleet: FleetArrays, racks: Level, telling: _Meters) -> tuple[Ints, Bools
     else by the racks, each by what is best known of it.
     """
     domains, count = fleet.domains, len(fleet.sites)
-    mj, tells = telling.on(_ON_DOMAIN, len(domains))
+    mj, tells = telling.on(_ON_DOMAIN, telling.read.mj, len(domains))
     found, whole = total_by(racks.total, fleet.racks.site, count), np.zeros(count, dtype=bool)
     unfed = (fleet.racks.feed_a < 0) & (fleet.racks.feed_b < 0)
     all_fed = total_by(unfed.astype(np.int64), fleet.racks.site, count) == 0
@@ -320,7 +324,7 @@ def _cuts(fleet: FleetArrays) -> tuple[Bools, Bools]:
 def _facility(fleet: FleetArrays, telling: _Meters) -> tuple[Ints, Bools]:
     """Return what the utility domains of each site read, and where all of them do."""
     domains = fleet.domains
-    mj, tells = telling.on(_ON_DOMAIN, len(domains))
+    mj, tells = telling.on(_ON_DOMAIN, telling.read.mj, len(domains))
     utility = domains.kind == _UTILITY
     return telling.over_all(mj[utility], tells[utility], domains.site[utility])
 
@@ -338,7 +342,7 @@ def _overhead(
     Where the IT has no meters, the facility's meter less what is known of the IT would hide what
     is not known: it does not count as measured.
     """
-    zone_mj, zone_tells = telling.on(_ON_ZONE, len(fleet.zones))
+    zone_mj, zone_tells = telling.on(_ON_ZONE, telling.read.mj, len(fleet.zones))
     cooling, is_cooling = telling.over_all(zone_mj, zone_tells, fleet.zones.site)
     is_stated = ~np.isnan(stated)
     by_stated = facility_overhead_w(

@@ -1,0 +1,171 @@
+"""The ledger of energy by hour: sites, racks and nodes, projects and jobs.
+
+Names, not keys: rows outlive what they are about. Amounts are whole millijoules, so that sums over
+any of them agree.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.db import models
+
+from accounts import visibility
+from accounts.models import User
+from admission.core.energy.closing import Basis
+from admission.jobs.models import Project
+
+__all__ = ["ClosedHour", "JobHour", "PlaceHour", "ProjectHour", "SiteHour"]
+
+
+class ClosedHour(models.Model):
+    """An hour that was closed, whether anything was read in it or not."""
+
+    hour = models.DateTimeField(unique=True, help_text="Its start")
+    closed_at = models.DateTimeField()
+    again_at = models.DateTimeField(
+        null=True,
+        db_index=True,
+        help_text="When it is to be closed once more; empty: it is settled",
+    )
+
+    class Meta:
+        ordering: ClassVar = ["hour"]
+
+    def __str__(self) -> str:
+        return f"{self.hour:%Y-%m-%d %H}"
+
+
+class HourOfPlace(models.Model):
+    """What a place drew in an hour, mJ, and how much of its GPUs' time was read, ms."""
+
+    hour = models.DateTimeField()
+    site = models.CharField(max_length=200)
+    jobs_mj = models.BigIntegerField()
+    idle_mj = models.BigIntegerField()
+    unmanaged_mj = models.BigIntegerField()
+    residual_mj = models.BigIntegerField(help_text="Total less parts: what no part explains")
+    bridged_mj = models.BigIntegerField(help_text="Of the parts, what stands for gaps in readings")
+    gpu_ms = models.BigIntegerField(help_text="Time of its GPUs")
+    covered_ms = models.BigIntegerField(help_text="Of that, what was read")
+
+    class Meta:
+        abstract = True
+
+
+class SiteHour(HourOfPlace):
+    """A site, with what it draws beside its IT. Jobs, idle and unmanaged have their share of it."""
+
+    class OverheadBasis(models.IntegerChoices):
+        """What ``overhead_mj`` goes by."""
+
+        NONE = Basis.NONE, "not known"
+        MEASURED = Basis.MEASURED, "measured"
+        COOLING = Basis.COOLING, "meters of its cooling"
+        STATED = Basis.STATED, "stated"
+        CONTRADICTED = Basis.CONTRADICTED, "its meter reads less than its IT"
+
+    it_mj = models.BigIntegerField()
+    overhead_mj = models.BigIntegerField(help_text="Beside its IT: cooling, losses")
+    by_difference_mj = models.BigIntegerField(
+        help_text="Of hosts that are what the meter of their node leaves"
+    )
+    basis = models.SmallIntegerField(choices=OverheadBasis.choices)
+    it_metered = models.BooleanField(help_text="All of its IT has meters that were read")
+    facility_metered = models.BooleanField(help_text="So have its utility feeds")
+
+    class Meta:
+        ordering: ClassVar = ["hour", "site"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["hour", "site"], name="energy_site_hour"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.site} {self.hour:%Y-%m-%d %H}"
+
+
+class PlaceHour(HourOfPlace):
+    """A rack or a node: IT alone."""
+
+    class Kind(models.TextChoices):
+        RACK = "rack", "Rack"
+        NODE = "node", "Node"
+
+    kind = models.CharField(max_length=4, choices=Kind.choices)
+    place = models.CharField(max_length=401, help_text="A node's name, or site/rack")
+    shared_mj = models.BigIntegerField(help_text="Of nodes without GPUs: switches, storage")
+    metered = models.BooleanField(help_text="A meter of its own was read")
+
+    class Meta:
+        ordering: ClassVar = ["hour", "kind", "place"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["hour", "kind", "place"], name="energy_place_hour"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.place} {self.hour:%Y-%m-%d %H}"
+
+
+class HourOfJobs(models.Model):
+    """What jobs came to at a site in an hour, mJ, by part, and the time of GPUs that they held."""
+
+    hour = models.DateTimeField()
+    site = models.CharField(max_length=200)
+    project = models.CharField(max_length=60)
+    gpu_mj = models.BigIntegerField()
+    host_mj = models.BigIntegerField()
+    shared_mj = models.BigIntegerField()
+    overhead_mj = models.BigIntegerField()
+    gpu_ms = models.BigIntegerField(help_text="By share of a GPU for slices")
+
+    class Meta:
+        abstract = True
+
+
+class ProjectHourQuerySet(models.QuerySet["ProjectHour"]):
+    def visible_to(self, user: User) -> ProjectHourQuerySet:
+        """Those of projects that ``user`` may know of."""
+        if visibility.sees_all(user):
+            return self
+        return self.filter(project__in=Project.objects.visible_to(user).values("name"))
+
+
+class ProjectHour(HourOfJobs):
+    """The jobs of a project."""
+
+    objects = ProjectHourQuerySet.as_manager()
+
+    class Meta:
+        ordering: ClassVar = ["hour", "site", "project"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["hour", "site", "project"], name="energy_project_hour"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.project} {self.site} {self.hour:%Y-%m-%d %H}"
+
+
+class JobHourQuerySet(models.QuerySet["JobHour"]):
+    def visible_to(self, user: User) -> JobHourQuerySet:
+        """Those of jobs that ``user`` may see by name."""
+        if visibility.sees_all(user):
+            return self
+        return self.filter(project__in=Project.objects.visible_to(user).values("name"))
+
+
+class JobHour(HourOfJobs):
+    """One job."""
+
+    job = models.CharField(max_length=200)
+
+    objects = JobHourQuerySet.as_manager()
+
+    class Meta:
+        ordering: ClassVar = ["hour", "job", "site"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["job", "hour", "site"], name="energy_job_hour"),
+        ]
+        indexes: ClassVar = [models.Index(fields=["hour", "project"], name="energy_job_of_hour")]
+
+    def __str__(self) -> str:
+        return f"{self.job} {self.site} {self.hour:%Y-%m-%d %H}"
