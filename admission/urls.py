@@ -15,4 +15,5 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("admission.curtailments.urls")),
     path("", include("admission.bookings.urls")),
     path("", include("admission.outages.urls")),
+    path("", include("admission.energy.urls")),
 ]

@@ -136,6 +136,13 @@ OPENADR_SIMPLE_SHARES = [
 ]
 #: What events may take of the site without a person.
 OPENADR_MAX_SITE_SHARE = env.decimal("OPENADR_MAX_SITE_SHARE", 0.5, at_least=0.0)
+# What energy costs and emits: docs/how-to/price-the-energy.md.
+#: The currency of all prices, by its code of ISO 4217.
+ENERGY_CURRENCY = env.string("ENERGY_CURRENCY", "USD")
+#: The API of Electricity Maps, such as https://api.electricitymaps.com/v3; empty: nobody is asked.
+ELECTRICITYMAPS_URL = env.string("ELECTRICITYMAPS_URL", "").rstrip("/")
+ELECTRICITYMAPS_TOKEN = env.string("ELECTRICITYMAPS_TOKEN", "")
+ELECTRICITYMAPS_TIMEOUT_S = env.decimal("ELECTRICITYMAPS_TIMEOUT_S", 10.0, at_least=0.1)
 #: For how long the energy of nodes, racks and jobs is kept by hour, days.
 ENERGY_KEPT_DAYS = env.integer("ENERGY_KEPT_DAYS", 90, at_least=1)
 #: Whether everybody who has a password may log in by it, or those alone whom EMERGENCY_USERS names.
@@ -475,6 +482,7 @@ CELERY_BEAT_SCHEDULE = {
     "curtailments": _every(10.0, "admission.curtailments.tasks.judge"),
     "openadr": _every(5.0, "admission.curtailments.tasks.follow_vtn"),
     "energy": _every(60.0, "admission.energy.tasks.close_hours"),
+    "grid": _every(900.0, "admission.energy.tasks.follow_grid"),
     "forget-energy": _every(3600.0, "admission.energy.tasks.forget"),
     "forget-slos": _every(3600.0, "admission.slos.tasks.forget"),
     "deliver": _every(2.0, "policies.incidents.tasks.deliver"),

@@ -16,6 +16,7 @@ from django.db import connection, models, transaction
 
 from admission.core.energy.amounts import total_by
 from admission.core.energy.holders import FIRST_JOB
+from admission.energy import rating
 from admission.energy.models import ClosedHour, JobHour, PlaceHour, ProjectHour, SiteHour
 from admission.energy.reading import Hour, read_hour
 from fleet import locks, snapshot
@@ -74,7 +75,7 @@ def _hour_of(at: datetime) -> datetime:
 
 def close_hour(fleet: FleetArrays, hour: datetime, now: datetime) -> Hour:
     """Close one hour, in place of what it had before. Some thirty queries."""
-    found = read_hour(fleet, hour.timestamp(), np.full(len(fleet.sites), np.nan))
+    found = read_hour(fleet, hour.timestamp(), rating.stated_pue(fleet, hour))
     with transaction.atomic():
         for model in (SiteHour, PlaceHour, ProjectHour, JobHour):
             model._default_manager.filter(hour=hour).delete()
@@ -87,6 +88,7 @@ def close_hour(fleet: FleetArrays, hour: datetime, now: datetime) -> Hour:
         ClosedHour.objects.update_or_create(
             hour=hour, defaults={"closed_at": now, "again_at": again_at}
         )
+        rating.rate(hour, hour + timedelta(hours=1))
     return found
 
 

@@ -1,21 +1,32 @@
-"""The ledger of energy by hour: sites, racks and nodes, projects and jobs.
+"""The ledger of energy by hour: sites, racks and nodes, projects and jobs; and its rates.
 
-Names, not keys: rows outlive what they are about. Amounts are whole millijoules, so that sums over
-any of them agree.
+Names, not keys, in the ledger: rows outlive what they are about. Amounts are whole millijoules, so
+that sums over any of them agree.
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
 
+from django.core.validators import RegexValidator
 from django.db import models
 
 from accounts import visibility
 from accounts.models import User
 from admission.core.energy.closing import Basis
+from admission.core.energy.rates import Terms
 from admission.jobs.models import Project
+from fleet.models import Site, validators
 
-__all__ = ["ClosedHour", "JobHour", "PlaceHour", "ProjectHour", "SiteHour"]
+__all__ = [
+    "ClosedHour",
+    "GridHour",
+    "JobHour",
+    "PlaceHour",
+    "ProjectHour",
+    "SiteHour",
+    "Tariff",
+]
 
 
 class ClosedHour(models.Model):
@@ -73,6 +84,17 @@ class SiteHour(HourOfPlace):
     basis = models.SmallIntegerField(choices=OverheadBasis.choices)
     it_metered = models.BooleanField(help_text="All of its IT has meters that were read")
     facility_metered = models.BooleanField(help_text="So have its utility feeds")
+    carbon_g_per_kwh = models.FloatField(null=True, help_text="g CO2e; empty: not known")
+    carbon_source = models.CharField(
+        max_length=15, blank=True, default="", db_default="", help_text="Whose figure that is"
+    )
+    price_per_kwh = models.FloatField(null=True)
+    gpu_hour = models.FloatField(null=True, help_text="Price of an hour of a GPU that is held")
+    demand = models.FloatField(
+        default=0.0,
+        db_default=0.0,
+        help_text="The month's demand charge, if it is its highest hour",
+    )
 
     class Meta:
         ordering: ClassVar = ["hour", "site"]
@@ -169,3 +191,91 @@ class JobHour(HourOfJobs):
 
     def __str__(self) -> str:
         return f"{self.job} {self.site} {self.hour:%Y-%m-%d %H}"
+
+
+class Tariff(models.Model):
+    """What energy costs, emits and takes beside its IT at a site, from a date on.
+
+    Rows are added and never changed: the next one ends it. Money is in ``ENERGY_CURRENCY``.
+    """
+
+    site = models.ForeignKey(Site, on_delete=models.CASCADE, related_name="tariffs")
+    begins_at = models.DateTimeField(help_text="A whole hour; it holds until the next one begins")
+    price_per_kwh = models.FloatField(
+        null=True,
+        blank=True,
+        validators=validators.quantity(1000.0, -1000.0),
+        help_text="Where the grid tells none",
+    )
+    demand_per_kw = models.FloatField(
+        null=True,
+        blank=True,
+        validators=validators.quantity(1e6),
+        help_text="Of the highest hour of a calendar month",
+    )
+    gpu_hour = models.FloatField(
+        null=True,
+        blank=True,
+        validators=validators.quantity(1e6),
+        help_text="For each hour that a GPU is held",
+    )
+    carbon_g_per_kwh = models.FloatField(
+        null=True,
+        blank=True,
+        validators=validators.quantity(5000.0),
+        help_text="g CO2e, where the grid tells none",
+    )
+    pue = models.FloatField(
+        null=True,
+        blank=True,
+        validators=validators.quantity(10.0, 1.0),
+        help_text="Where it is not measured",
+    )
+    zone = models.CharField(
+        max_length=40,
+        blank=True,
+        validators=[RegexValidator(r"^[A-Za-z0-9-]*\Z")],
+        help_text="Of the grid, as Electricity Maps calls it, such as DE",
+    )
+    made_by = models.CharField(max_length=200, editable=False)
+    made_at = models.DateTimeField(editable=False)
+
+    class Meta:
+        ordering: ClassVar = ["site", "begins_at"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["site", "begins_at"], name="energy_tariff_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.site} from {self.begins_at:%Y-%m-%d %H:%M}"
+
+    def terms(self) -> Terms:
+        return Terms(
+            begins_at=self.begins_at, price_per_kwh=self.price_per_kwh,
+            demand_per_kw=self.demand_per_kw, gpu_hour=self.gpu_hour,
+            carbon_g_per_kwh=self.carbon_g_per_kwh, pue=self.pue,
+        )  # fmt: skip
+
+
+class GridHour(models.Model):
+    """What the grid of a site tells of an hour; of one that is ahead, what it expects."""
+
+    class Source(models.TextChoices):
+        FILE = "file", "file"
+        ELECTRICITY_MAPS = "electricitymaps", "Electricity Maps"
+
+    site = models.ForeignKey(Site, on_delete=models.CASCADE, related_name="grid_hours")
+    hour = models.DateTimeField(help_text="Its start")
+    carbon_g_per_kwh = models.FloatField(null=True)
+    price_per_kwh = models.FloatField(null=True)
+    source = models.CharField(max_length=15, choices=Source.choices)
+    is_forecast = models.BooleanField(default=False)
+
+    class Meta:
+        ordering: ClassVar = ["site", "hour"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["site", "hour"], name="energy_grid_hour"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.site} {self.hour:%Y-%m-%d %H}"

@@ -26,6 +26,7 @@ from admission.core.reasons import ReasonToken
 from admission.curtailments.models import Curtailment
 from admission.cycle import dispatch
 from admission.directives.models import Control, Directive, DirectiveEvent
+from admission.energy.models import JobHour, ProjectHour
 from admission.executors.models import Gang, NodeAssignment
 from admission.jobs.models import Attempt, Job, JobRevision, Phase, Project
 from admission.learned.models import Draw, DrawProfile, StartForecast
@@ -120,6 +121,7 @@ def make_world() -> World:
         _restrictions(one)
         _curtailment(one)
         _booking(one)
+        _energy(one)
         _incidents(one, rule.name, channel)
         _runs(one, playbook)
         _learned(one, slo)
@@ -343,6 +345,15 @@ def _booking(one: Marked) -> None:
         ends_at=now + timedelta(days=3), reason=f"{one.project.name} shows {one.key('held')}",
         made_by="eva", made_at=now,
     )  # fmt: skip
+
+
+def _energy(one: Marked) -> None:
+    """Have the ledger hold the last hour of a job."""
+    hour = timezone.now().replace(minute=0, second=0, microsecond=0) - timedelta(hours=1)
+    amounts = {"gpu_mj": 5, "host_mj": 4, "shared_mj": 3, "overhead_mj": 2, "gpu_ms": 1}
+    where = {"hour": hour, "site": "oslo", "project": one.project.name}
+    ProjectHour.objects.create(**where, **amounts)
+    JobHour.objects.create(**where, **amounts, job=one.jobs["running"].name)
 
 
 def _incidents(one: Marked, rule: str, channel: NotificationChannel) -> None:

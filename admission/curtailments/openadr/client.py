@@ -16,6 +16,7 @@ import requests
 from authlib.integrations.base_client import OAuthError
 from authlib.integrations.requests_client import OAuth2Session
 
+from accounts.edge.answers import BadAnswer, read_within
 from accounts.edge.safe_urls import is_safe
 from admission.curtailments.openadr.events import Event, Program
 
@@ -112,15 +113,10 @@ class Vtn:
             raise VtnError(f"{method} {path} failed: {type(error).__name__}") from error
 
     def _read(self, answer: requests.Response, path: str) -> bytes:
-        """Read an answer within bounds of size and time: one may send a byte a second."""
-        body, end = b"", time.monotonic() + 2.0 * self._access.timeout_s
-        for part in answer.iter_content(65_536):
-            body += part
-            if len(body) > _MOST_BYTES:
-                raise VtnError(f"{path}: the answer is larger than {_MOST_BYTES} bytes")
-            if time.monotonic() > end:
-                raise VtnError(f"{path}: the answer takes too long")
-        return body
+        try:
+            return read_within(answer, _MOST_BYTES, 2.0 * self._access.timeout_s)
+        except BadAnswer as error:
+            raise VtnError(f"{path}: {error}") from error
 
     def _fresh_token(self) -> str:
         if self._token and time.monotonic() < self._until:

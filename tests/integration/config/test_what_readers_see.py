@@ -181,7 +181,7 @@ def _samples() -> dict[tuple[str, str], list[str]]:
         ("restrictions", "pk"): _ids(Restriction),
         ("curtailments", "curtailment_id"): _ids(Curtailment),
         ("curtailments", "pk"): _ids(Curtailment),
-        ("bookings", "pk"): _ids(Booking),
+        ("bookings", "pk"): _ids(Booking), ("tariffs", "pk"): some,
         ("incidents", "number"): _ids(Incident), ("INC-", "number"): _ids(Incident),
         ("runs", "run_id"): _ids(PlaybookRun), ("playbook-runs", "pk"): _ids(PlaybookRun),
         ("silences", "pk"): _ids(Silence), ("silences", "silence_id"): some,

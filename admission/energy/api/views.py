@@ -1,0 +1,113 @@
+"""``/api/v1/energy`` and ``/api/v1/tariffs``."""
+
+from __future__ import annotations
+
+import csv
+import io
+import time
+
+from django.core.exceptions import ValidationError as Invalid
+from django.http import HttpResponse
+from django.utils import timezone
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import mixins, serializers, status, viewsets
+from rest_framework.exceptions import PermissionDenied
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from accounts.cost import dear
+from accounts.permissions import ViewsFleet, ViewsFleetOrEditsPolicies
+from admission.energy import actions, reports
+from admission.energy.api.serializers import (
+    EnergyReportSerializer,
+    TariffAskSerializer,
+    TariffSerializer,
+    flat,
+    told,
+)
+from admission.energy.models import Tariff
+from fleet.api.actors import actor_of
+from telemetry import spans
+
+_PARAMETERS = [
+    OpenApiParameter("by", OpenApiTypes.STR, enum=[each.value for each in reports.By],
+                     description="What rows are about; else project"),
+    OpenApiParameter("range", OpenApiTypes.STR, description="Such as 30d, up to now; else 24h"),
+    OpenApiParameter("from", OpenApiTypes.STR, description="Unix s, or ISO 8601"),
+    OpenApiParameter("to", OpenApiTypes.STR, description="Unix s, or ISO 8601; else now"),
+]  # fmt: skip
+DEFAULT_RANGE = "24h"
+
+
+class EnergyView(APIView):
+    """Where the energy went: by project, job, site, rack, node or hour."""
+
+    permission_classes = (ViewsFleet,)
+
+    @extend_schema(
+        parameters=_PARAMETERS, responses=EnergyReportSerializer, operation_id="energy_retrieve"
+    )
+    @dear("the span of time")
+    def get(self, request: Request) -> Response:
+        """Return the energy, carbon and money of whole hours; of the own projects to ML users."""
+        return Response(EnergyReportSerializer(_report(request)).data)
+
+
+class EnergyCsvView(APIView):
+    """The rows of the same as CSV."""
+
+    permission_classes = (ViewsFleet,)
+
+    @extend_schema(
+        parameters=_PARAMETERS, responses={(200, "text/csv"): OpenApiTypes.STR},
+        operation_id="energy_csv_retrieve",
+    )  # fmt: skip
+    @dear("the span of time")
+    def get(self, request: Request) -> HttpResponse:
+        """Return a line for each row, with the parts of its energy and its money."""
+        text = io.StringIO()
+        csv.writer(text).writerows(flat(_report(request)))
+        return HttpResponse(text.getvalue(), content_type="text/csv")
+
+
+def _report(request: Request) -> dict[str, object]:
+    params = request.query_params
+    try:
+        by = reports.By(params.get("by") or reports.By.PROJECT)
+    except ValueError as error:
+        known = ", ".join(reports.By)
+        raise serializers.ValidationError({"by": f"give one of {known}"}) from error
+    try:
+        span = spans.parse(params, time.time(), DEFAULT_RANGE)
+        return told(reports.report(by, span, actor_of(request)))
+    except spans.ParameterError as error:
+        raise serializers.ValidationError({error.field: str(error)}) from error
+    except reports.NotForReader as error:
+        raise PermissionDenied(str(error)) from error
+
+
+class TariffViewSet(
+    mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet[Tariff]
+):
+    """Tariffs of sites, the latest first. They are added and never changed."""
+
+    queryset = Tariff.objects.select_related("site")
+    serializer_class = TariffSerializer
+    permission_classes = (ViewsFleetOrEditsPolicies,)
+    lookup_value_regex = "[0-9]{1,18}"
+    cursor_ordering = ("-begins_at", "-id")
+
+    @extend_schema(request=TariffAskSerializer, responses={201: TariffSerializer})
+    def create(self, request: Request) -> Response:
+        """Make a tariff from an hour on: hours that it holds for are rated by it."""
+        body = TariffAskSerializer(data=request.data)
+        body.is_valid(raise_exception=True)
+        given = dict(body.validated_data)
+        site, begins_at = given.pop("site"), given.pop("begins_at")
+        try:
+            row = actions.make_tariff(actor_of(request), site, begins_at, given, now=timezone.now())
+        except Invalid as error:
+            raise serializers.ValidationError(error.message_dict) from error
+        return Response(self.get_serializer(row).data, status=status.HTTP_201_CREATED)

@@ -1,0 +1,107 @@
+"""The carbon intensity of a grid by an API in the shape of Electricity Maps v3.
+
+The token goes into the header ``auth-token``. It is never written to the log or the database.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from statistics import fmean
+from typing import TypeVar
+
+import msgspec
+import requests
+
+from accounts.edge.answers import BadAnswer, read_within
+from accounts.edge.safe_urls import is_safe
+from admission.energy.actions import Told
+
+__all__ = ["Access", "GridError", "forecast", "history"]
+
+T = TypeVar("T")
+
+_MOST_BYTES = 4 * 1024 * 1024
+#: What is beyond is no intensity of a grid, g CO2e/kWh.
+_MOST_G_PER_KWH = 5000.0
+
+
+class GridError(Exception):
+    """The source cannot be reached, or its answer cannot be used. Says nothing secret."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Access:
+    """Where the source is, and who asks."""
+
+    url: str
+    token: str
+    timeout_s: float
+
+    def __repr__(self) -> str:
+        return f"Access({self.url!r})"
+
+
+class _Point(msgspec.Struct, rename="camel"):
+    carbon_intensity: float | None
+    datetime: datetime
+
+
+class _History(msgspec.Struct):
+    zone: str
+    history: list[_Point]
+
+
+class _Forecast(msgspec.Struct):
+    zone: str
+    forecast: list[_Point]
+
+
+def history(access: Access, zone: str) -> list[Told]:
+    """Return what the last 24 h were, by the hour. Raises :class:`GridError`."""
+    return _by_hour(_get(access, "carbon-intensity/history", zone, _History).history, zone)
+
+
+def forecast(access: Access, zone: str) -> list[Told]:
+    """Return what is expected of the hours ahead. Raises :class:`GridError`."""
+    return _by_hour(_get(access, "carbon-intensity/forecast", zone, _Forecast).forecast, zone)
+
+
+def _by_hour(points: Sequence[_Point], zone: str) -> list[Told]:
+    """Return the mean of each hour. Points that tell nothing yet are left out."""
+    found: dict[datetime, list[float]] = defaultdict(list)
+    for point in points:
+        grams = point.carbon_intensity
+        if point.datetime.tzinfo is None:
+            raise GridError(f"{zone}: datetime: it has no offset from UTC")
+        if grams is None:
+            continue
+        if not 0.0 <= grams <= _MOST_G_PER_KWH:
+            raise GridError(f"{zone}: carbonIntensity: {grams:g} is no intensity of a grid")
+        hour = point.datetime.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+        found[hour].append(grams)
+    return [Told(hour, carbon_g_per_kwh=fmean(each)) for hour, each in sorted(found.items())]
+
+
+def _get(access: Access, path: str, zone: str, kind: type[T]) -> T:
+    if not is_safe(access.url):
+        raise GridError(f"{access.url} is not https: the token is not sent there")
+    what = f"{path} of {zone}"
+    try:
+        with requests.get(
+            f"{access.url}/{path}", params={"zone": zone}, headers={"auth-token": access.token},
+            timeout=access.timeout_s, stream=True, allow_redirects=False,
+        ) as answer:  # fmt: skip
+            if answer.status_code != 200:
+                raise GridError(f"{what} was answered with {answer.status_code}")
+            body = read_within(answer, _MOST_BYTES, 2.0 * access.timeout_s)
+        found = msgspec.json.decode(body, type=kind)
+    except requests.RequestException as error:
+        raise GridError(f"{what} failed: {type(error).__name__}") from error
+    except (BadAnswer, msgspec.DecodeError) as error:
+        raise GridError(f"{what}: {error}") from error
+    if getattr(found, "zone") != zone:  # noqa: B009 - both kinds have it
+        raise GridError(f"{what}: the answer is of another zone")
+    return found
