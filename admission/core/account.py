@@ -1,4 +1,4 @@
-"""Where the time of a job's GPUs went: each microsecond of each GPU has exactly one cause. Pure.
+"""Where the time of GPUs that are held went: each microsecond of each has exactly one cause. Pure.
 
 Some causes take whole spans: a GPU of a job that stands still does nothing else. Others take a
 share of what is left, in a stated order, as a throttled GPU is slower and goes on. All is counted
@@ -8,7 +8,7 @@ in whole microseconds, so that the causes add up to the time that was held, exac
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,10 @@ from numpy.typing import NDArray
 from headroom.contracts import ThrottleCause
 from physics.cover import greatest_cover
 
-__all__ = ["LEVERS", "PPM", "Cause", "GpuSpans", "Shares", "Whole", "account", "throttled"]
+__all__ = [
+    "LEVERS", "PPM", "Axis", "Cause", "GpuSpans", "Ints", "Shares", "Whole", "account", "accounts",
+    "throttled",
+]  # fmt: skip
 
 Ints = NDArray[np.int64]
 
@@ -33,6 +36,10 @@ class Cause(enum.StrEnum):
 
     #: it was held, and nothing tells what the job did
     UNKNOWN = "unknown"
+    #: it was held, no loop tells of steps, and its readings show that it did nothing
+    IDLE = "idle"
+    #: it was held, no loop tells of steps, and its readings show that it worked
+    BUSY = "busy"
     #: steps that the job had not made before
     PRODUCTIVE = "productive"
     #: steps that an earlier attempt had made, and lost
@@ -49,17 +56,23 @@ class Cause(enum.StrEnum):
     DATA_WAIT = "data_wait"
     #: of the rest: steps waited for the gradients of other ranks, stragglers among them
     SYNCHRONIZATION = "synchronization"
+    #: of the rest: it was throttled at a power limit while a cap of ours was in force
+    CAPPED = "capped"
 
 
 #: Causes of whole spans, by their place in :class:`Cause`.
 _WHOLE = (
     Cause.UNKNOWN,
+    Cause.IDLE,
+    Cause.BUSY,
     Cause.PRODUCTIVE,
     Cause.REPEATED,
     Cause.STARTING,
     Cause.RESTARTING,
     Cause.PAUSED,
 )
+#: Of these shares are taken.
+_SHARED = (Cause.UNKNOWN, Cause.BUSY, Cause.PRODUCTIVE)
 #: Causes that take shares of what a loop tells, in the order in which they take them.
 _TOLD = (Cause.OUTSIDE_STEPS, Cause.DATA_WAIT, Cause.SYNCHRONIZATION)
 #: Of two causes of throttling that cost the same, the one that says more comes later: a slowdown by
@@ -95,6 +108,8 @@ _BY_THROTTLE = {
 LEVERS: Mapping[str, str] = {
     Cause.PRODUCTIVE: "",
     Cause.UNKNOWN: "connect the training loop, so that it tells of its steps",
+    Cause.IDLE: "end the job, or find what it waits for: its GPUs do nothing",
+    Cause.BUSY: "connect the training loop: it worked, and nothing tells what came of it",
     Cause.REPEATED: "save more often, at the interval that the failure rate asks for",
     Cause.STARTING: "stage image and inputs beforehand, and fork ranks from a warm parent",
     Cause.RESTARTING: "start ranks again in place, and restore from a near checkpoint",
@@ -102,11 +117,19 @@ LEVERS: Mapping[str, str] = {
     Cause.OUTSIDE_STEPS: "save beside the training, and evaluate less often or elsewhere",
     Cause.DATA_WAIT: "read ahead with more workers, or from faster storage",
     Cause.SYNCHRONIZATION: "look at the slowest rank, and at the links between the nodes",
+    Cause.CAPPED: "raise or lift the cap of ours that holds it; see what budget asks for it",
     **{throttled(cause, expected=expected): _BY_THROTTLE[cause] for cause, expected in _KINDS},
 }
 _THROTTLED_NAMES = [throttled(cause, expected=expected) for cause, expected in _KINDS]
 #: Codes of throttling, by cause and whether it is expected, in order of precedence.
 _THROTTLE_CODE = {name: code for code, name in enumerate(_THROTTLED_NAMES)}
+_AT_POWER_CAP = [
+    code for code, (cause, _) in enumerate(_KINDS) if cause is ThrottleCause.SW_POWER_CAP
+]
+#: The place of each cause in a row of :func:`accounts`.
+_PLACE = {name: place for place, name in enumerate(LEVERS)}
+#: Places of codes of throttling; the last is that of what a cap of ours took.
+_THROTTLE_PLACE = np.array([*(_PLACE[name] for name in _THROTTLED_NAMES), _PLACE[Cause.CAPPED]])
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -140,58 +163,80 @@ def account(
     held: GpuSpans,
     spans: Sequence[Whole],
     shares: Sequence[Shares],
+    caps: Sequence[GpuSpans] = (),
     *,
     start_us: int,
     end_us: int,
 ) -> dict[str, int]:
-    """Return what the time of GPUs from ``start_us`` up to ``end_us`` went to, µs by cause.
+    """Return :func:`accounts` of all GPUs together, µs by cause."""
+    gpus = int(held.gpu.max(initial=-1)) + 1
+    found = accounts(held, spans, shares, caps, gpus=gpus, start_us=start_us, end_us=end_us)
+    return dict(zip(LEVERS, found.sum(axis=0).tolist(), strict=True))
 
-    The values of all of :data:`LEVERS` add up to the time that was held, exactly. Time that is held
-    and that no span speaks of is unknown. Shares take from productive and, as far as they are
-    throttling, from unknown time; what a loop tells comes first, then throttling takes a share of
-    the rest. Of throttling at the same time, the one that costs most counts alone. Raises
+
+def accounts(
+    held: GpuSpans,
+    spans: Sequence[Whole],
+    shares: Sequence[Shares],
+    caps: Sequence[GpuSpans] = (),
+    *,
+    gpus: int,
+    start_us: int,
+    end_us: int,
+) -> Ints:
+    """Return what the time of GPUs from ``start_us`` up to ``end_us`` went to, µs.
+
+    An array of ``gpus`` by all of :data:`LEVERS`, in their order: each row adds up to the time that
+    its GPU was held, exactly. Time that is held and that no span speaks of is unknown. Shares take
+    from productive and, as far as they are throttling, from busy and unknown time; what a loop
+    tells comes first, then throttling takes a share of the rest. Of throttling at the same time,
+    the one that costs most counts alone; at a power limit it is ``capped`` within ``caps``. Raises
     :class:`ValueError` where the end is not after the start, or a share is none.
     """
     if end_us <= start_us:
         raise ValueError("end_us: not after start_us")
     if any(((each.ppm < 0) | (each.ppm > PPM)).any() for each in shares):
         raise ValueError("ppm: not between 0 and 1,000,000")
-    axis = _Axis.over([held, *spans, *shares], start_us, end_us)
+    axis = Axis.over([held, *spans, *shares, *caps], start_us, end_us)
     base = axis.greatest([held, *spans], [0, *(_WHOLE.index(each.cause) for each in spans)])
-    found = dict.fromkeys(LEVERS, 0)
     # What no one held is not of the account, whatever else is said of it.
-    is_held = axis.greatest([held], [0]) >= 0
+    base = np.where(axis.greatest([held], [0]) >= 0, base, -1)
+    found = np.zeros((gpus, len(LEVERS)), dtype=np.int64)
+    gpu = axis.gpu
     for code, cause in enumerate(_WHOLE):
-        found[cause] = int(axis.length_us[is_held & (base == code)].sum())
-    for code, takers in ((1, _TOLD), (0, ())):
-        cause = _WHOLE[code]
-        of = np.flatnonzero(is_held & (base == code))
-        for name, taken_us in _taken(axis, of, shares, takers):
-            found[name] += taken_us
-            found[cause] -= taken_us
+        of = np.flatnonzero(base == code)
+        left_us = axis.length_us[of]
+        for place, taken_us in _taken(axis, of, shares, caps, cause):
+            np.add.at(found.reshape(-1), gpu[of] * len(LEVERS) + place, taken_us)
+            left_us = left_us - taken_us
+        np.add.at(found.reshape(-1), gpu[of] * len(LEVERS) + _PLACE[cause], left_us)
     return found
 
 
 def _taken(
-    axis: _Axis, of: NDArray[np.intp], shares: Sequence[Shares], told: tuple[Cause, ...]
-) -> list[tuple[str, int]]:
-    """Return what shares take of the segments ``of``, µs, by cause."""
+    axis: Axis,
+    of: NDArray[np.intp],
+    shares: Sequence[Shares],
+    caps: Sequence[GpuSpans],
+    cause: Cause,
+) -> Iterator[tuple[int | Ints, Ints]]:
+    """Yield what shares take of the segments ``of``, µs, and the places of their causes."""
     left_us = axis.length_us[of]
-    found = []
-    for cause in told:
-        own = [each for each in shares if each.cause == cause]
-        ppm = np.maximum(axis.greatest(own, [each.ppm for each in own])[of], 0)
+    if cause not in _SHARED or not of.size:
+        return
+    for each in _TOLD if cause is Cause.PRODUCTIVE else ():
+        own = [one for one in shares if one.cause == each]
+        ppm = np.maximum(axis.greatest(own, [one.ppm for one in own])[of], 0)
         taken_us = _part(left_us, ppm)
         left_us = left_us - taken_us
-        found.append((str(cause), int(taken_us.sum())))
+        yield _PLACE[each], taken_us
     # One number for share and cause, so that the greatest is the cause that counts.
     kinds = len(_THROTTLED_NAMES)
     own = [each for each in shares if each.cause in _THROTTLE_CODE]
     values = [each.ppm * kinds + _THROTTLE_CODE[each.cause] for each in own]
     ppm, code = np.divmod(np.maximum(axis.greatest(own, values)[of], 0), kinds)
-    by_code = np.zeros(kinds, dtype=np.int64)
-    np.add.at(by_code, code, _part(left_us, ppm))
-    return [*found, *zip(_THROTTLED_NAMES, by_code.tolist(), strict=True)]
+    is_capped = (axis.greatest(caps, [0] * len(caps))[of] >= 0) & np.isin(code, _AT_POWER_CAP)
+    yield _THROTTLE_PLACE[np.where(is_capped, kinds, code)], _part(left_us, ppm)
 
 
 def _part(length_us: Ints, ppm: Ints) -> Ints:
@@ -202,7 +247,7 @@ def _part(length_us: Ints, ppm: Ints) -> Ints:
 
 
 @dataclass(frozen=True, eq=False)
-class _Axis:
+class Axis:
     """All GPUs one after the other on one axis of time, cut wherever anything begins or ends."""
 
     edges_us: Ints
@@ -211,10 +256,21 @@ class _Axis:
     end_us: int
 
     @classmethod
-    def over(cls, all_: Sequence[GpuSpans], start_us: int, end_us: int) -> _Axis:
+    def over(cls, all_: Sequence[GpuSpans], start_us: int, end_us: int) -> Axis:
+        """Return the axis of GPUs from ``start_us`` to ``end_us``, cut by all of the spans."""
         bare = cls(np.empty(0, np.int64), np.empty(0, np.int64), start_us, end_us)
         edges = np.unique(np.concatenate([each for one in all_ for each in bare._placed(one)]))
         return cls(edges, np.diff(edges), start_us, end_us)
+
+    @property
+    def gpu(self) -> Ints:
+        """The GPU of each segment. One that reaches into another GPU is covered by nothing."""
+        return self.edges_us[:-1] // (self.end_us - self.start_us)
+
+    @property
+    def from_us(self) -> Ints:
+        """The time at which each segment begins."""
+        return self.edges_us[:-1] % (self.end_us - self.start_us) + self.start_us
 
     def _placed(self, one: GpuSpans) -> tuple[Ints, Ints]:
         """Return the ends of spans on the axis, cut to the time that is looked at."""

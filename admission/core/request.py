@@ -196,7 +196,7 @@ def placement_from_json(document: dict[str, Any], fleet: FleetArrays) -> Placeme
     """
     row_of = fleet.nodes.index_by_name
     nodes = sorted((row_of[name], name) for name in document["nodes"] if name in row_of)
-    gpus = [row for _, name in nodes for row in _rows_on(name, document, fleet)]
+    gpus = [row for _, name in nodes for row in rows_on(name, document, fleet)]
     return Placement(
         gpus=tuple(sorted(gpus)),
         nodes=tuple(row for row, _ in nodes),
@@ -214,7 +214,7 @@ def placement_from_json(document: dict[str, Any], fleet: FleetArrays) -> Placeme
     )
 
 
-def _rows_on(node: str, document: dict[str, Any], fleet: FleetArrays) -> list[int]:
+def rows_on(node: str, document: dict[str, Any], fleet: FleetArrays) -> list[int]:
     """Return the rows of what a stored placement has on one of its nodes."""
     gpus, slices = document["gpus"][node], document.get("slices", {}).get(node)
     if fleet.parts is None:
