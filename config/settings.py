@@ -183,6 +183,7 @@ INSTALLED_APPS = [
     "admission.curtailments",
     "admission.bookings",
     "admission.energy",
+    "admission.goodput",
     "dashboard",
     "config.apps.AdminConfig",
     "django.contrib.auth",
@@ -485,6 +486,8 @@ CELERY_BEAT_SCHEDULE = {
     "grid": _every(900.0, "admission.energy.tasks.follow_grid"),
     "forget-energy": _every(3600.0, "admission.energy.tasks.forget"),
     "forget-slos": _every(3600.0, "admission.slos.tasks.forget"),
+    "goodput": _every(60.0, "admission.goodput.tasks.account"),
+    "forget-goodput": _every(3600.0, "admission.goodput.tasks.forget"),
     "deliver": _every(2.0, "policies.incidents.tasks.deliver"),
     "silences": _every(60.0, "policies.incidents.tasks.warn_of_silences"),
 }

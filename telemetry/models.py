@@ -421,6 +421,7 @@ class ThrottleEvent(models.Model):
         ]
         indexes = [
             models.Index(fields=["-opened_at"], name="throttle_event_opened"),
+            models.Index(fields=["closed_at"], name="throttle_event_closed"),
             models.Index(fields=["gpu", "-opened_at"], name="throttle_event_gpu_opened"),
         ]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TypeVar
 
@@ -57,6 +57,7 @@ FLEET_LEVERS: Mapping[str, str] = {
 }
 #: The columns of :attr:`FleetAccount.us`.
 CAUSES: tuple[str, ...] = tuple(FLEET_LEVERS)
+_NO_SPANS = GpuSpans(**{name: np.empty(0, np.int64) for name in ("gpu", "start_us", "end_us")})
 #: Pieces of time that are worked on at once, some 200 MB.
 _AT_ONCE = 1_000_000
 
@@ -100,11 +101,15 @@ class Gangs:
 
 @dataclass(frozen=True, eq=False)
 class FleetAccount:
-    """Where time went, by scope and gang (-1: none). ``us``: rows by :data:`CAUSES`, µs of GPUs."""
+    """Where time went, by scope and gang (-1: none). ``us``: rows by :data:`CAUSES`, µs of GPUs.
+
+    ``free`` are the spans in which whole GPUs were free.
+    """
 
     scope: Ints
     gang: Ints
     us: Ints
+    free: GpuSpans = field(default_factory=lambda: _NO_SPANS)
 
 
 def fleet_account(
@@ -128,11 +133,11 @@ def fleet_account(
     told = [Whole(cause=Cause.IDLE, **vars(idle)), Whole(cause=Cause.BUSY, **vars(busy))]
     gangs = replace(gangs, part_spans=[*told, *gangs.part_spans])
     pieces = _holdings(parts, gangs, **span)
-    unheld = _unheld(parts, _chosen(pieces.held, pieces.gang < 0), busy, idle, drained, **span)
+    nobodys = _chosen(pieces.held, pieces.gang < 0)
+    unheld, free = _unheld(parts, nobodys, busy, idle, drained, **span)
     is_held = pieces.gang >= 0
     held = replace(gangs, held=_chosen(pieces.held, is_held), gang=pieces.gang[is_held])
-    found = [unheld, *_gang_rows(parts, held, **span)]
-    return _summed(parts, found)
+    return replace(_summed(parts, [unheld, *_gang_rows(parts, held, **span)]), free=free)
 
 
 def gang_accounts(parts: Parts, gangs: Gangs, *, start_us: int, end_us: int) -> FleetAccount:
@@ -172,8 +177,8 @@ def _unheld(
     *,
     start_us: int,
     end_us: int,
-) -> _Rows:
-    """Return what the time that nobody held went to, by part."""
+) -> tuple[_Rows, GpuSpans]:
+    """Return what the time that nobody held went to, by part, and when whole GPUs were free."""
     order = (Unheld.SILENT, Unheld.FREE, Unheld.DRAINED, Unheld.UNMANAGED)
     told = [held, idle, drained, busy]
     axis = Axis.over(told, start_us, end_us)
@@ -185,7 +190,11 @@ def _unheld(
         np.add.at(us, (axis.gpu[of], CAUSES.index(cause)), axis.length_us[of])
     some = np.flatnonzero(us.any(axis=1))
     one = np.ones(some.size, dtype=np.int64)
-    return _Rows(some, np.full(some.size, -1), one, us[some])
+    rows = _Rows(some, np.full(some.size, -1), one, us[some])
+    at = np.flatnonzero(base == order.index(Unheld.FREE))
+    at = at[parts.ppm[axis.gpu[at]] == PPM]
+    over_us = axis.from_us[at] + axis.length_us[at]
+    return rows, GpuSpans(gpu=axis.gpu[at], start_us=axis.from_us[at], end_us=over_us)
 
 
 # --- What gangs did ------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from django.db.models import Q
 
-from admission.core.allocation.allocations import works_by
+from admission.core.at_work import at_work, least_at_work_w
 from admission.core.energy.amounts import Bools, Read
 from admission.core.energy.amounts import read as as_read
 from admission.core.energy.closing import Account, close
@@ -50,7 +50,8 @@ def read_hour(fleet: FleetArrays, start: float, pue: Floats) -> Hour:
     hosts = _Rows.of(samples.HOST, fleet.nodes.ids, window)
     meters = _Rows.of(samples.METER, fleet.meters.ids, window)
     held, jobs = _held(fleet, window)
-    works = works_by(fleet, gpu.field("util"), gpu.field("power_w"), gpu.whole("job_id") > 0)
+    least_w = least_at_work_w(fleet.gpus.idle_w, fleet.gpus.rated_w)
+    works = at_work(gpu.field("util"), gpu.field("power_w"), least_w) | (gpu.whole("job_id") > 0)
     gpus = gpu.read()
     buckets = _buckets(fleet, changing(held, window.start, window.end, len(fleet.gpus)), window)
     pieces = pieces_of(fleet, gpus, buckets, held, works)

@@ -21,6 +21,7 @@ from admission.core.allocation.reservation import (
     Rules,
     Traffic,
 )
+from admission.core.at_work import at_work, least_at_work_w
 from admission.core.placement.topology import topology_of
 from admission.core.request import Placement, Request
 from admission.core.snapshot import Running
@@ -38,13 +39,8 @@ __all__ = [
     "placement_rows_of",
     "running_of",
     "wan_traffic",
-    "works_by",
 ]
 
-#: A GPU at or above this share of its time is at work.
-_BUSY_UTIL = 5.0
-#: So is one that draws more than idle by this share of the way to its rating.
-_BUSY_DRAW = 0.1
 #: A gang has been at work once it drew so much of the way from rest to its peak.
 _AT_WORK = 0.5
 
@@ -304,25 +300,10 @@ def busy(headroom: Headroom) -> Bools:
     """Say of each GPU whether its readings show it at work, for whomever."""
     gpus, parts = headroom.fleet.gpus, headroom.fleet.parts
     read = headroom.frame.fields("gpu", gpus.ids, "util", "power_w", "job_id")
-    works = works_by(headroom.fleet, read["util"], read["power_w"], read["job_id"] > 0)
+    least_w = least_at_work_w(gpus.idle_w, gpus.rated_w)
+    works = at_work(read["util"], read["power_w"], least_w) | (read["job_id"] > 0)
     if parts is not None:
         # What is read is of the GPU as a whole, whoever is at work on which slice of it.
-        works = np.where(
-            parts.is_split, headroom.summary.gpus.load_w >= _busy_w(headroom.fleet), works
-        )
+        drawn_w = headroom.summary.gpus.load_w
+        works = np.where(parts.is_split, drawn_w >= least_w, works)
     return np.asarray(headroom.summary.gpus.fresh & works)
-
-
-def works_by(fleet: FleetArrays, util: Floats, power_w: Floats, has_job: Bools) -> Bools:
-    """Say of each GPU whether what was read of it, NaN: nothing, shows it at work.
-
-    ``util`` is in %, ``power_w`` in W; ``has_job`` says whether its agent told of a job on it.
-    """
-    return np.asarray((util >= _BUSY_UTIL) | (power_w >= _busy_w(fleet)) | has_job)
-
-
-def _busy_w(fleet: FleetArrays) -> Floats:
-    """Return the power from which on each GPU is at work, W."""
-    idle_w = np.nan_to_num(fleet.gpus.idle_w)
-    rated_w = np.nan_to_num(fleet.gpus.rated_w, nan=np.inf)
-    return np.asarray(idle_w + _BUSY_DRAW * (rated_w - idle_w))

@@ -1,0 +1,361 @@
+"""What was recorded of the whole fleet in a span of time: one query for each kind of record.
+
+The inventory is that of now: a GPU that has come since then was silent, and one that is gone counts
+for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from django.db.models import Q
+
+from admission.bookings.models import Booking
+from admission.core.account import PPM, GpuSpans, Ints
+from admission.core.at_work import at_work, least_at_work_w
+from admission.core.fleet_account import Onto, Parts
+from admission.core.request import rows_on
+from admission.cycle.cordoning import OWNER as OF_SCHEDULERS
+from admission.goodput import records, steps
+from admission.goodput.fleet import Bools, Readings, Records
+from admission.goodput.steps import Attempts, Floats, Reports, times_us
+from admission.jobs.models import Attempt
+from fleet.slicing import sliced
+from fleet.tables import FleetArrays
+from headroom.contracts import LimitState
+from headroom.jobs.array import name_in_spec
+from policies.caps.orders import OWNER as CONTROLLER
+from policies.restrictions.kinds import LIMITS, RestrictionKind, gpus_in
+from policies.restrictions.models import Restriction
+from policies.scopes import Scope, ScopeKind, UnknownScope
+from telemetry.limits.models import LimitReport
+from telemetry.models import ReportedJob
+from telemetry.rollups.spec import HOUR_S, HOURS, MAX_GAP_S, MINUTE_S, MINUTES
+from telemetry.samples import GPU, JOB
+from telemetry.spans import Span
+from telemetry.store.columns import US, Columns, Window, is_null
+from telemetry.store.hot import IdRange
+from telemetry.store.reading import read
+
+__all__ = ["Gathered", "Held", "gather", "held_in"]
+
+#: Ids of GPUs whose readings are looked at together: an hour of them is some 10 MB.
+_IDS_AT_ONCE = 8_192
+_NO_SPANS = GpuSpans(**times_us((), (), ()))
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """An attempt that held GPUs, and whose it is. Times are Unix s; NaN: not yet."""
+
+    pk: int
+    number: int
+    phase_id: int
+    job: str
+    project: str
+    job_class: str
+    phase: str
+    dispatched: float
+    began: float
+    ended: float
+    phase_began: float
+    gpus: Mapping[str, Sequence[int]]
+    slices: Mapping[str, Any]
+    is_capped: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Gathered:
+    """Records of a fleet, whose the attempts in them are, and the sites and racks of scopes."""
+
+    records: Records
+    attempts: Sequence[Held]
+    fleet: FleetArrays
+
+
+def gather(span: Span, fleet: FleetArrays) -> Gathered:
+    """Read all that was recorded in ``span``. Some ten queries, and readings by ranges of ids."""
+    held = held_in(span)
+    parts, ids = _parts(fleet)
+    attempts = _attempts(held)
+    part, gang = _held_parts(held, sliced(fleet))
+    numbers = {each.pk: at for at, each in enumerate(held)}
+    reports, heard, reached = _reports(held, attempts, span)
+    busy, idle = _readings(fleet, ids, span)
+    by_placement = [(at, each) for at, each in enumerate(held) if each.is_capped]
+    whole = times_us(
+        [at for at, _ in by_placement],
+        [each.dispatched for _, each in by_placement],
+        [each.ended for _, each in by_placement],
+    )
+    found = Records(
+        start=span.start,
+        end=span.end,
+        parts=parts,
+        attempts=attempts,
+        numbers=np.array([each.number for each in held], dtype=np.int64),
+        phases=np.array([each.phase_id for each in held], dtype=np.int64),
+        held=GpuSpans(**times_us(part, attempts.dispatched[gang], attempts.ended[gang])),
+        gang=gang,
+        reports=reports,
+        heard=heard,
+        reached=reached,
+        pauses=records.pauses(numbers, span),
+        caps=_joined([records.caps_of_attempts(numbers, span), GpuSpans(**whole)]),
+        part_caps=_joined([_caps(fleet, parts, span), _controller_caps(fleet, parts, span)]),
+        throttle=records.throttle(ids, span, is_fleet=True),
+        busy=busy,
+        idle=idle,
+        drained=_drained(fleet, parts, span),
+    )
+    return Gathered(found, held, fleet)
+
+
+# --- Parts and who held them ---------------------------------------------------------------------
+
+
+def _parts(fleet: FleetArrays) -> tuple[Parts, Ints]:
+    """Return what can be held, by rack, and the ids of the GPUs of it."""
+    by_part = sliced(fleet)
+    scope = by_part.nodes.rack[by_part.gpus.node]
+    if by_part.parts is None:
+        return Parts.whole(scope), by_part.gpus.ids
+    gpu, share = by_part.parts.gpu, by_part.parts.share
+    # Rounded so that the parts of a GPU add up to all of it.
+    ran = np.rint(np.cumsum(share) * PPM).astype(np.int64)
+    return Parts(gpu, np.diff(ran, prepend=0), scope), by_part.gpus.ids
+
+
+def held_in(span: Span) -> list[Held]:
+    """Return the attempts that held GPUs in ``span``. One query."""
+    rows = (
+        Attempt.objects.filter(
+            Q(ended_at=None) | Q(ended_at__gt=span.start_at), dispatched_at__lt=span.end_at
+        )
+        .order_by("pk")
+        .values_list(
+            "pk", "number", "phase", "phase__job__name", "phase__job__project__name",
+            "phase__job__job_class", "phase__name", "phase__element", "dispatched_at", "started_at",
+            "ended_at", "phase__started_at", "placement__gpus", "placement__slices",
+            "placement__power_cap_w",
+        )
+    )  # fmt: skip
+    return [
+        Held(
+            pk, number, phase_id, job, project, job_class,
+            phase if element is None else name_in_spec(phase),
+            dispatched.timestamp(),
+            began.timestamp() if began else np.nan,
+            ended.timestamp() if ended else span.end + MAX_GAP_S,
+            (first or dispatched).timestamp(),
+            gpus or {}, slices or {}, cap is not None,
+        )
+        for pk, number, phase_id, job, project, job_class, phase, element, dispatched, began, ended,
+        first, gpus, slices, cap in rows
+    ]  # fmt: skip
+
+
+def _attempts(held: Sequence[Held]) -> Attempts:
+    jobs = {name: at for at, name in enumerate(dict.fromkeys(each.job for each in held))}
+    job = np.array([jobs[each.job] for each in held], dtype=np.int64)
+    dispatched = np.array([each.dispatched for each in held])
+    ended = np.array([each.ended for each in held])
+    began = np.array([each.began for each in held])
+    return Attempts(job, dispatched, began, ended, steps.alone(job, dispatched, ended))
+
+
+def _held_parts(held: Sequence[Held], fleet: FleetArrays) -> tuple[Ints, Ints]:
+    """Return which parts attempts hold, and the number of the attempt of each."""
+    rows = [
+        [
+            row
+            for node in each.gpus
+            for row in rows_on(node, {"gpus": each.gpus, "slices": each.slices}, fleet)
+        ]
+        for each in held
+    ]
+    part = np.array([row for of_one in rows for row in of_one], dtype=np.int64)
+    return part, np.repeat(np.arange(len(held)), [len(of_one) for of_one in rows])
+
+
+def _joined(all_: Sequence[GpuSpans]) -> GpuSpans:
+    return GpuSpans(
+        gpu=np.concatenate([each.gpu for each in all_]),
+        start_us=np.concatenate([each.start_us for each in all_]),
+        end_us=np.concatenate([each.end_us for each in all_]),
+    )
+
+
+# --- What loops reported -------------------------------------------------------------------------
+
+
+def _reports(held: Sequence[Held], attempts: Attempts, span: Span) -> tuple[Reports, Bools, Floats]:
+    """Return reports by the minute, and which attempts had reported, and reached what, before."""
+    jobs = {each.job: int(at) for each, at in zip(held, attempts.job, strict=True)}
+    rows = ReportedJob.objects.filter(name__in=jobs).values_list("pk", "name")
+    number_of = {pk: jobs[name] for pk, name in rows}
+    window = Window(span.start - MAX_GAP_S, span.end + MAX_GAP_S)
+    known = np.array(sorted(number_of), dtype=np.int64)
+    job_of = np.array([number_of[pk] for pk in known.tolist()], dtype=np.int64)
+    minutes = _steps_of(known, job_of, window, MINUTE_S, steps.FIELDS)
+    # Those that began earlier and are not in what was read at the start of it: were they silent?
+    near = minutes.at < span.start
+    silent = ~np.isin(attempts.job, minutes.job[near]) & (attempts.began < window.start)
+    again = np.array([each.number > 1 for each in held], dtype=np.bool_)
+    asked = np.isin(job_of, attempts.job[(silent | again) & attempts.counts])
+    first = min((each.phase_began for each in held), default=span.start)
+    before = Window(first // HOUR_S * HOUR_S, span.start)
+    hours = _steps_of(known[asked], job_of[asked], before, HOUR_S, ("step",))
+    heard = steps.told(hours, attempts).reached(len(held)) >= 0.0
+    return (
+        minutes,
+        heard | (attempts.began < window.start) & ~silent,
+        _reached(held, attempts, hours),
+    )
+
+
+def _steps_of(
+    known: Ints, job_of: Ints, window: Window, width_s: int, fields: Sequence[str]
+) -> Reports:
+    """Return reports of jobs, by the ids that telemetry has for them, in order of job and time."""
+    table = (MINUTES if width_s == MINUTE_S else HOURS)[JOB.name]
+    if not known.size or window.end <= window.start:
+        nothing = dict.fromkeys(fields, np.empty(0))
+        return Reports(np.empty(0, np.int64), np.empty(0), width_s, nothing)
+    found = read(table, fields, window, known.tolist())
+    told = np.any([~is_null(found[name]) for name in fields], axis=0)
+    job = job_of[np.searchsorted(known, found["job_id"][told])]
+    order = np.lexsort((found["ts"][told], job))
+    values = {name: _floats(found[name][told])[order] for name in fields}
+    return Reports(job[order], found["ts"][told][order] / US, width_s, values)
+
+
+def _floats(values: Any) -> Floats:
+    return np.where(is_null(values), np.nan, values.astype(np.float64))
+
+
+def _reached(held: Sequence[Held], attempts: Attempts, hours: Reports) -> Floats:
+    """Return the step that phases had reached before each attempt that is not their first.
+
+    Of the hour in which an attempt began, what it has made itself may be the greatest step: it
+    counts less one, since a step is made again where it is no greater.
+    """
+    found = np.full(len(held), -1.0)
+    for at, each in enumerate(held):
+        if each.number == 1 or not hours.at.size:
+            continue
+        of_job = slice(*np.searchsorted(hours.job, [attempts.job[at], attempts.job[at] + 1]))
+        when, step = hours.at[of_job], hours.fields["step"][of_job]
+        began = each.dispatched if np.isnan(each.began) else each.began
+        is_before = (when + HOUR_S > each.phase_began) & (when <= began)
+        step = step - ((when + HOUR_S) > began)
+        found[at] = np.nanmax(step[is_before], initial=-1.0)
+    return found
+
+
+# --- What readings show --------------------------------------------------------------------------
+
+
+def _readings(fleet: FleetArrays, ids: Ints, span: Span) -> tuple[GpuSpans, GpuSpans]:
+    """Return when parts were read, and their GPUs worked, and did not."""
+    onto = Onto(ids)
+    busy, idle = [_NO_SPANS], [_NO_SPANS]
+    for readings in _by_minute(fleet, span):
+        busy.append(onto.put(readings.spans(works=True)))
+        idle.append(onto.put(readings.spans(works=False)))
+    return _joined(busy), _joined(idle)
+
+
+def _by_minute(fleet: FleetArrays, span: Span) -> Iterator[Readings]:
+    """Yield readings of GPUs, by their ids, by the minute."""
+    gpus = fleet.gpus
+    order = np.argsort(gpus.ids)
+    least_w = least_at_work_w(gpus.idle_w, gpus.rated_w)
+    is_split = np.zeros(len(gpus), dtype=np.bool_)
+    is_split[list(fleet.slices)] = True
+    last = int(gpus.ids.max(initial=-1))
+    for first in range(int(gpus.ids.min(initial=0)), last + 1, _IDS_AT_ONCE):
+        some = IdRange(first, first + _IDS_AT_ONCE)
+        window = Window(span.start, span.end)
+        found = read(MINUTES[GPU.name], ("util", "power_w"), window, some)
+        place = np.searchsorted(gpus.ids[order], found["gpu_id"])
+        row = order[np.minimum(place, len(gpus) - 1)]
+        is_read = ~(np.isnan(found["util"]) & np.isnan(found["power_w"]))
+        keep = is_read & (gpus.ids[row] == found["gpu_id"])
+        yield _works(found, keep, row, least_w, is_split)
+
+
+def _works(found: Columns, keep: Any, row: Any, least_w: Floats, is_split: Any) -> Readings:
+    row = row[keep]
+    # The use of a partitioned GPU tells nothing: its draw does.
+    util = np.where(is_split[row], np.nan, found["util"][keep])
+    works = at_work(util, found["power_w"][keep], least_w[row])
+    return Readings(found["gpu_id"][keep].astype(np.int64), found["ts"][keep] / US, MINUTE_S, works)
+
+
+# --- What was in force ---------------------------------------------------------------------------
+
+
+def _drained(fleet: FleetArrays, parts: Parts, span: Span) -> GpuSpans:
+    """Return when a drain, ours or a scheduler's, or maintenance kept gangs off parts."""
+    of_schedulers = Q(kind=RestrictionKind.NO_NEW_LAUNCHES, owner__startswith=OF_SCHEDULERS)
+    kept = Booking.objects.filter(
+        project=None, starts_at__lt=span.end_at, ends_at__gt=span.start_at
+    )
+    maintenance = [
+        (Scope(ScopeKind.NODE, node), start.timestamp(), (over or end).timestamp())
+        for nodes, start, end, over in kept.values_list("nodes", "starts_at", "ends_at", "ended_at")
+        for node in nodes
+    ]
+    drains = _in_force(Q(kind=RestrictionKind.DRAIN) | of_schedulers, span)
+    return _on_scopes([*drains, *maintenance], fleet, parts)
+
+
+def _caps(fleet: FleetArrays, parts: Parts, span: Span) -> GpuSpans:
+    return _on_scopes(_in_force(Q(kind__in=LIMITS), span), fleet, parts)
+
+
+def _in_force(which: Q, span: Span) -> list[tuple[Scope, float, float]]:
+    """Return the scopes of restrictions and when these were in force. One query."""
+    rows = Restriction.objects.filter(
+        which, Q(ended_at=None) | Q(ended_at__gt=span.start_at), effect_at__lt=span.end_at,
+        expires_at__gt=span.start_at,
+    ).order_by()  # fmt: skip
+    return [
+        (Scope(ScopeKind(kind), name), begun.timestamp(), min(over or ends, ends).timestamp())
+        for kind, name, begun, over, ends in rows.values_list(
+            "scope_kind", "scope_name", "effect_at", "ended_at", "expires_at"
+        )
+        if begun is not None
+    ]
+
+
+def _on_scopes(
+    found: Sequence[tuple[Scope, float, float]], fleet: FleetArrays, parts: Parts
+) -> GpuSpans:
+    """Return spans of scopes as spans of the parts that are there now."""
+    spans = [_NO_SPANS]
+    for scope, start, end in found:
+        try:
+            there = np.flatnonzero(gpus_in(fleet, scope)[parts.gpu])
+        except UnknownScope:
+            continue
+        spans.append(GpuSpans(**times_us(there, [start] * there.size, [end] * there.size)))
+    return _joined(spans)
+
+
+def _controller_caps(fleet: FleetArrays, parts: Parts, span: Span) -> GpuSpans:
+    """Return since when parts have the caps of the controller that they have, as agents tell.
+
+    Of caps that were lifted or changed since, agents' last reports do not tell.
+    """
+    rows = LimitReport.objects.filter(
+        limit__startswith=CONTROLLER, state=LimitState.APPLIED, at__lt=span.end_at
+    ).values_list("node__name", "gpu_index", "at")
+    places = fleet.gpu_index_by_node
+    named = ((places.get((node, -1 if gpu is None else gpu)), at) for node, gpu, at in rows)
+    by_gpu = records.spans_of(((gpu, at, None) for gpu, at in named if gpu is not None), span)
+    return Onto(parts.gpu).put(by_gpu)
