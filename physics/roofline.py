@@ -19,6 +19,7 @@ from physics.law import Bound, Count, NonNegative, Positive, Values, law, requir
 
 __all__ = [
     "Ceilings",
+    "MfuBand",
     "attainable_flops",
     "ceilings",
     "data_parallel_intensity_flop_per_byte",
@@ -27,6 +28,7 @@ __all__ = [
     "gemm_intensity_flop_per_byte",
     "iron_law_s",
     "kv_cache_bytes",
+    "mfu_band",
     "model_flops_utilization",
     "ridge_point_flop_per_byte",
     "throughput_at_mfu_tokens_per_s",
@@ -55,6 +57,20 @@ class Ceilings:
     network_flops: Values | None
     attainable_flops: Values
     binding: str | NDArray[np.str_]
+
+
+@dataclass(frozen=True)
+class MfuBand:
+    """Where an MFU lies beside what well-optimized training reaches, and what is to be won.
+
+    ``band`` is "below", "within" or "above".
+    """
+
+    band: str | NDArray[np.str_]
+    #: How much faster the same GPUs train at the low end of the band, and at its high end; 1 where
+    #: they are there.
+    speedup_to_low: Values
+    speedup_to_high: Values
 
 
 @law
@@ -270,6 +286,27 @@ def model_flops_utilization(
     # A throughput computed from the peak itself may come out a rounding error above it.
     require(share <= 1.0 + 1e-9, "throughput_tokens_per_s", "within what peak_flops and gpus allow")
     return np.minimum(share, 1.0)
+
+
+@law
+def mfu_band(
+    *, mfu: PositiveShare, low_mfu: PositiveShare = 0.30, high_mfu: PositiveShare = 0.50
+) -> MfuBand:
+    """Return whether an MFU is in the band of well-optimized training: ``low ≤ MFU ≤ high``.
+
+    Below it there is something to win: stalls of memory, launches of kernels, pipeline bubbles,
+    operators that are not fused. Above it the hardware is used excellently. The speedups are
+    ``max(end / MFU, 1)``. All arguments broadcast. Valid for large dense models on current
+    accelerators, with the MFU of :func:`model_flops_utilization`. Source: Fleet Foundations,
+    compute numbers.
+    """
+    require(np.less_equal(low_mfu, high_mfu), "high_mfu", "at least low_mfu")
+    bands = [np.less(mfu, low_mfu), np.greater(mfu, high_mfu)]
+    return MfuBand(
+        band=np.select(bands, ["below", "above"], "within"),
+        speedup_to_low=np.maximum(low_mfu / mfu, 1.0),
+        speedup_to_high=np.maximum(high_mfu / mfu, 1.0),
+    )
 
 
 @law

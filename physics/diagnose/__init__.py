@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from physics.diagnose.answer import Diagnosis
 from physics.diagnose.budgets import overheads
+from physics.diagnose.fits import paradigm
 from physics.diagnose.fleets import gpus_needed
 from physics.diagnose.kernels import kernel
 from physics.diagnose.links import communication
+from physics.diagnose.rates import utilization
 from physics.diagnose.runs import scaling
 from physics.diagnose.sites import power
 from physics.diagnose.uptime import failures
@@ -23,6 +25,8 @@ __all__ = [
     "gpus_needed",
     "kernel",
     "overheads",
+    "paradigm",
     "power",
     "scaling",
+    "utilization",
 ]

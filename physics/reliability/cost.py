@@ -19,11 +19,13 @@ from physics.law import Array, NonNegative, Positive, Values, law, require
 
 __all__ = [
     "ExpectedRun",
+    "FirstOrderWaste",
     "WallTimeShares",
     "daly_first_order_interval_s",
     "daly_interval_s",
     "ettr",
     "expected_run",
+    "first_order_waste",
     "mtbf_for_ettr_s",
     "optimal_interval_s",
     "restart_for_ettr_s",
@@ -56,6 +58,15 @@ class WallTimeShares:
     restart_share: Values
     queue_wait_share: Values
     interval_s: Values
+
+
+@dataclass(frozen=True)
+class FirstOrderWaste:
+    """What checkpoints and lost work cost, in proportion to useful time."""
+
+    checkpoint_share: Values
+    rework_share: Values
+    total_share: Values
 
 
 @law
@@ -105,6 +116,22 @@ def optimal_interval_s(*, checkpoint_s: NonNegative, system_mtbf_s: Positive) ->
     optimum; solved by Lambert's function in Bougeret et al. 2011.
     """
     return _optimum(checkpoint_s, system_mtbf_s)
+
+
+@law
+def first_order_waste(
+    *, checkpoint_s: NonNegative, system_mtbf_s: Positive, interval_s: Positive
+) -> FirstOrderWaste:
+    """Return the waste of an interval to first order: ``δ/τ + τ/2M``, of useful time.
+
+    A checkpoint each τ, and half an interval lost at each failure. Least at
+    :func:`young_interval_s`, where both parts are ``√(δ/2M)``. Shapes broadcast. Valid for δ and τ
+    well below M, and not a share of the wall time: over 1 where nothing would get done.
+    :func:`wall_time_shares` is exact, and knows restarts. Source: Young 1974.
+    """
+    checkpoint = checkpoint_s / interval_s
+    rework = interval_s / (2.0 * system_mtbf_s)
+    return FirstOrderWaste(checkpoint, rework, checkpoint + rework)
 
 
 @law

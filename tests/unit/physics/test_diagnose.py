@@ -14,6 +14,7 @@ from physics import comm, diagnose, reliability
 from physics import scaling as scale
 from physics.diagnose import Diagnosis
 from physics.diagnose.answer import quantity
+from physics.diagnose.fits import PARADIGMS
 from physics.errors import ImpossibleArgumentError
 from physics.goodput import TEXTBOOK_BUDGET, LossShares
 from physics.hardware import TEXTBOOK
@@ -56,6 +57,19 @@ SITE: dict[str, Any] = {
     "static_w": 100.0,
     "host_w": 575.0,
 }
+FLEET_JOB: dict[str, Any] = {
+    "gpus": 8192,
+    "component_mtbf_s": TEXTBOOK.component("GPU").mtbf_s,
+    "work_s": 86_400.0,
+    "synchronizations_per_s": 0.2,
+}
+#: 20 % of the peak of 1,024 GPUs with a model of 70e9 parameters.
+SLOW_RUN: dict[str, Any] = {
+    "throughput_tokens_per_s": 0.2 * 1024 * 989e12 / (6.0 * 70e9),
+    "parameters": 70e9,
+    "peak_flops": 989e12,
+    "gpus": 1024,
+}
 DECODE: dict[str, Any] = {
     "peak_flops": 989e12,
     "memory_bytes_per_s": 3.35e12,
@@ -72,10 +86,13 @@ CASES: list[tuple[Callable[..., Diagnosis], Mapping[str, Any]]] = [
     (diagnose.gpus_needed, TRAINING | {"tokens": 15e12, "loss_per_doubling": 0.05}),
     (diagnose.failures, JOB),
     (diagnose.failures, JOB | {"interval_s": 3600.0, "queue_wait_s": 900.0}),
+    (diagnose.paradigm, FLEET_JOB),
     (diagnose.power, SITE),
     (diagnose.power, SITE | {"gpus": 4096, "gpus_per_rack": 32, "rack_limit_w": 30e3}),
     (diagnose.overheads, {"pipeline_bubble_share": 0.05, "recovery_share": 0.17}),
     (diagnose.kernel, DECODE),
+    (diagnose.utilization, SLOW_RUN),
+    (diagnose.utilization, SLOW_RUN | {"data_wait_share": 0.5, "throttled_share": 0.1}),
     (
         diagnose.kernel,
         DECODE
@@ -590,3 +607,68 @@ def test_the_table_taken_is_the_seeds_unless_another_is_given() -> None:
     answer = diagnose.scaling(**RUN, table=ours)
     assert answer.figures["table_efficiency"] == 0.8
     assert diagnose.scaling(**RUN, table=TEXTBOOK_TABLE_5) == diagnose.scaling(**RUN)
+
+
+# Which paradigm fits
+
+
+@pytest.mark.parametrize(
+    ("job", "name"),
+    [
+        (FLEET_JOB, "ML fleet"),
+        # 11.6 % of days see a failure: a batch job that starts over gets through.
+        (FLEET_JOB | {"gpus": 256}, "HPC"),
+        (FLEET_JOB | {"gpus": 256, "work_s": 60 * 86_400.0}, "ML fleet"),
+        (FLEET_JOB | {"synchronizations_per_s": 0.0}, "warehouse"),
+        (FLEET_JOB | {"gpus": 1}, "warehouse"),
+    ],
+)
+def test_the_paradigm_follows_from_coupling_and_failures(job: dict[str, Any], name: str) -> None:
+    answer = diagnose.paradigm(**job)
+    assert answer.constraint == name
+    assert PARADIGMS[name].fault_model in answer.lever
+
+
+def test_the_fleet_of_the_textbook_fails_in_98_percent_of_days() -> None:
+    answer = diagnose.paradigm(**FLEET_JOB)
+    assert answer.figures["failure_probability"] == pytest.approx(0.9804, abs=5e-5)
+
+
+def test_the_paradigms_differ_in_every_dimension() -> None:
+    rows = zip(*(vars(each).values() for each in PARADIGMS.values()), strict=True)
+    assert [len(set(row)) for row in rows] == [3] * 8
+
+
+# How much is waiting, and how much is kernels
+
+
+@pytest.mark.parametrize(
+    ("waits", "constraint"),
+    [
+        ({}, "kernels"),
+        # A fifth of the peak in 4/5 of the time is 25 %: below the band still.
+        ({"data_wait_share": 0.2}, "kernels"),
+        # In 3/5 of the time it is 33 %: as good as any, so what waits is to blame.
+        ({"data_wait_share": 0.1, "synchronization_share": 0.3}, "synchronization"),
+        ({"throttled_share": 0.4}, "throttling"),
+        ({"pipeline_bubble_share": 0.35}, "pipeline bubble"),
+    ],
+)
+def test_a_low_mfu_is_of_kernels_until_waiting_explains_it(
+    waits: dict[str, float], constraint: str
+) -> None:
+    assert diagnose.utilization(**(SLOW_RUN | waits)).constraint == constraint
+
+
+def test_an_mfu_above_the_band_leaves_nothing_to_win() -> None:
+    fast = SLOW_RUN | {"throughput_tokens_per_s": 3.0 * SLOW_RUN["throughput_tokens_per_s"]}
+    answer = diagnose.utilization(**(fast | {"data_wait_share": 0.1}))
+    assert answer.constraint == "none"
+    assert answer.figures["speedup_to_high"] == 1.0
+
+
+def test_waits_that_leave_too_little_time_for_the_work_are_refused() -> None:
+    for wait in (0.9, 1.0):
+        with pytest.raises(ImpossibleArgumentError) as refused:
+            diagnose.utilization(**(SLOW_RUN | {"data_wait_share": wait}))
+        assert refused.value.argument == "throttled_share"

@@ -25,6 +25,7 @@ from physics.reliability import (
     failure_forecast,
     failure_probability,
     failures_at_percentile,
+    first_order_waste,
     lemon_nodes,
     mtbf_for_ettr_s,
     mtbf_years,
@@ -705,3 +706,36 @@ def test_many_configurations_are_answered_as_one_by_one() -> None:
         assert all_of.useful_share[i, j] == ettr(**here)
         assert run.wall_s[i, j] == expected_run(work_s=DAY, **here).wall_s
         assert needed[j] == mtbf_for_ettr_s(target_ettr=0.9, **one)
+
+
+# Waste to first order
+
+
+def test_checkpoints_of_175b_on_8192_gpus_waste_2_36_percent_and_rework_as_much() -> None:
+    # 24.5 s at 100 GB/s, 6.1 h between failures: the budget of 3 % for checkpoints holds.
+    mtbf_s = system_mtbf_s(component_mtbf_s=GPU_MTBF_S, components=8192)
+    best_s = young_interval_s(checkpoint_s=24.5, system_mtbf_s=mtbf_s)
+    waste = first_order_waste(checkpoint_s=24.5, system_mtbf_s=mtbf_s, interval_s=best_s)
+    assert 100 * waste.checkpoint_share == pytest.approx(2.36, abs=0.005)
+    assert 100 * waste.rework_share == pytest.approx(2.36, abs=0.005)
+    assert waste.total_share == waste.checkpoint_share + waste.rework_share
+
+
+@given(checkpoint_s=st.floats(0.1, 1e4), mtbf_s=mtbfs, factor=st.floats(0.01, 100.0))
+def test_no_interval_wastes_less_to_first_order_than_youngs(
+    checkpoint_s: float, mtbf_s: float, factor: float
+) -> None:
+    costs = {"checkpoint_s": checkpoint_s, "system_mtbf_s": mtbf_s}
+    best_s = young_interval_s(**costs)
+    best, other = (
+        first_order_waste(interval_s=each, **costs).total_share
+        for each in (best_s, best_s * factor)
+    )
+    assert best <= other * (1.0 + 1e-12)
+
+
+def test_first_order_waste_nears_the_exact_overhead_where_failures_are_rare() -> None:
+    costs = {"checkpoint_s": 10.0, "system_mtbf_s": 1e6, "interval_s": 3600.0}
+    exact = wall_time_shares(restart_s=0.0, **costs)
+    lost = exact.checkpoint_share + exact.rework_share
+    assert first_order_waste(**costs).total_share == pytest.approx(lost, rel=0.01)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from physics.comm import ring_all_reduce_s
 from physics.errors import ImpossibleArgumentError
+from physics.hardware import TEXTBOOK
 from physics.roofline import (
     attainable_flops,
     ceilings,
@@ -17,6 +18,7 @@ from physics.roofline import (
     gemm_intensity_flop_per_byte,
     iron_law_s,
     kv_cache_bytes,
+    mfu_band,
     model_flops_utilization,
     ridge_point_flop_per_byte,
     throughput_at_mfu_tokens_per_s,
@@ -337,3 +339,25 @@ def test_an_array_gives_what_its_elements_give_one_by_one() -> None:
     ]
     assert sweep.tolist() == singles
     assert isinstance(singles[0][0], float)
+
+
+# The band of well-optimized training
+
+
+def test_the_band_is_that_of_the_textbook() -> None:
+    low, high = (TEXTBOOK.figure(f"references.training.mfu_{end}") for end in ("low", "high"))
+    found = mfu_band(mfu=np.array([low - 0.01, low, high, high + 0.01]))
+    assert np.array(found.band).tolist() == ["below", "within", "within", "above"]
+
+
+def test_what_is_to_be_won_is_the_way_to_the_band() -> None:
+    found = mfu_band(mfu=0.2)
+    assert found.speedup_to_low == pytest.approx(1.5)
+    assert found.speedup_to_high == pytest.approx(2.5)
+    assert mfu_band(mfu=0.6).speedup_to_high == 1.0
+
+
+def test_a_band_upside_down_is_refused() -> None:
+    with pytest.raises(ImpossibleArgumentError) as refused:
+        mfu_band(mfu=0.4, low_mfu=0.5, high_mfu=0.3)
+    assert refused.value.argument == "high_mfu"
