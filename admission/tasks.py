@@ -10,6 +10,7 @@ from django.utils import timezone
 from admission.cycle import accounting, asking, estimating, loop
 from admission.executors import output
 from admission.executors.schedulers import news
+from admission.failures import metrics as failure_metrics
 from admission.learned import draws, energy, forecasts
 from admission.policy import shadowing
 from admission.shells import opening
@@ -58,6 +59,12 @@ def observe() -> None:
     draws.observe(now)
     energy.measure(now)
     accounting.account(now)
+
+
+@shared_task
+def count_failures() -> None:
+    """Show how many failures there were of late, and how often a GPU fails."""
+    failure_metrics.show(time.time())
 
 
 @shared_task

@@ -16,4 +16,5 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("admission.bookings.urls")),
     path("", include("admission.outages.urls")),
     path("", include("admission.energy.urls")),
+    path("", include("admission.failures.urls")),
 ]

@@ -439,6 +439,7 @@ CELERY_TASK_ROUTES = {
     "policies.playbooks.tasks.*": {"queue": "control"},
     "admission.tasks.estimate": {"queue": "housekeeping"},
     "admission.tasks.look_back": {"queue": "housekeeping"},
+    "admission.tasks.count_failures": {"queue": "housekeeping"},
     "admission.tasks.*": {"queue": "control"},
     "config.tasks.*": {"queue": "control"},
 }
@@ -478,6 +479,7 @@ CELERY_BEAT_SCHEDULE = {
     "shells": _every(2.0, "admission.tasks.follow_shells"),
     "draws": _every(20.0, "admission.tasks.observe"),
     "look-back": _every(30.0, "admission.tasks.look_back"),
+    "failures": _every(300.0, "admission.tasks.count_failures"),
     "forget-forecasts": _every(3600.0, "admission.tasks.forget"),
     "slos": _every(60.0, "admission.slos.tasks.measure"),
     "curtailments": _every(10.0, "admission.curtailments.tasks.judge"),

@@ -21,6 +21,7 @@ from physics.reliability.cost import (
 )
 from physics.reliability.failures import (
     FailureForecast,
+    SpareWorth,
     components_for_probability,
     expected_failures,
     failure_forecast,
@@ -28,6 +29,7 @@ from physics.reliability.failures import (
     failures_at_percentile,
     mtbf_years,
     series_system_mtbf_s,
+    spare_worth,
     system_mtbf_s,
     window_for_probability_s,
 )
@@ -51,6 +53,7 @@ __all__ = [
     "LemonNodes",
     "MtbfEstimate",
     "RateComparison",
+    "SpareWorth",
     "WallTimeShares",
     "WeibullFit",
     "compare_rates",
@@ -71,6 +74,7 @@ __all__ = [
     "optimal_interval_s",
     "restart_for_ettr_s",
     "series_system_mtbf_s",
+    "spare_worth",
     "system_mtbf_s",
     "wall_time_shares",
     "weibull_test",

@@ -13,6 +13,7 @@ from physics.law import Amount, Array, Count, NonNegative, Positive, Values, law
 
 __all__ = [
     "FailureForecast",
+    "SpareWorth",
     "components_for_probability",
     "expected_failures",
     "failure_forecast",
@@ -20,6 +21,7 @@ __all__ = [
     "failures_at_percentile",
     "mtbf_years",
     "series_system_mtbf_s",
+    "spare_worth",
     "system_mtbf_s",
     "window_for_probability_s",
 ]
@@ -36,6 +38,18 @@ class FailureForecast:
     #: Of at least one failure.
     probability: Values
     failures_at_percentile: Values
+
+
+@dataclass(frozen=True)
+class SpareWorth:
+    """What spares do for a system that stops while a component is missing. Shares are of time."""
+
+    #: How many components are being repaired, on average.
+    in_repair: Values
+    #: In which more are missing than there are spares.
+    short_share: Values
+    #: What one spare more takes off that.
+    gained_share: Values
 
 
 @law
@@ -114,6 +128,26 @@ def failure_forecast(
     mtbf_s = component_mtbf_s / components
     mean = window_s / mtbf_s
     return FailureForecast(mtbf_s, mean, -np.expm1(-mean), _poisson_quantile(mean, percentile))
+
+
+@law
+def spare_worth(*, system_mtbf_s: Positive, repair_s: Positive, spares: Amount) -> SpareWorth:
+    """Return for which share of time s spares are not enough, and what one more brings.
+
+    ``in repair = R / M``; ``short = P(X > s)`` and ``gained = P(X = s + 1)``, X being Poisson with
+    that mean: how many components are in repair at once. What needs all components stands still
+    while it is short, so a spare more is worth ``gained`` of the time of all of them. Shapes
+    broadcast.
+
+    Valid for a constant failure rate, spares that are put in at once, and repairs that do not wait
+    for each other, however their times are distributed around the mean ``repair_s``. Source: Palm's
+    theorem (Palm 1938), as used for spare parts by Feeney and Sherbrooke 1966.
+    """
+    from scipy.special import pdtrc
+
+    mean = repair_s / system_mtbf_s
+    short, after = pdtrc(spares, mean), pdtrc(spares + 1.0, mean)
+    return SpareWorth(in_repair=mean, short_share=short, gained_share=short - after)
 
 
 @law

@@ -37,6 +37,7 @@ _PAGES = {
     "what-if": "/what-if/?kind=power_domain&name=oslo/feed-a",
     "throttle": "/throttle/",
     "lemons": "/lemons/",
+    "failures": "/failures/",
     "agents": "/agents/",
     "account": "/account/",
     "search": "/search?q=a0",

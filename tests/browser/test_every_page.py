@@ -25,7 +25,7 @@ PAGES = [
     "queue", "queue-running", "queue-ended", "job", "job-running", "job-later", "classes",
     "class", "class-edit", "policy",
     "slos", "slo", "what-if", "what-if-asked",
-    "rack", "node", "gpu", "throttle", "lemons", "agents", "search", "account",
+    "rack", "node", "gpu", "throttle", "lemons", "failures", "agents", "search", "account",
 ]  # fmt: skip
 
 
@@ -67,6 +67,7 @@ def path_of(name: str, small: SmallFleet) -> str:
         "what-if-asked": "/what-if/?kind=zone&name=oslo/hall-1",
         "throttle": "/throttle/",
         "lemons": "/lemons/",
+        "failures": "/failures/?by=rack",
         "agents": "/agents/",
         "search": "/search?q=oslo-",
         "account": "/account/",

@@ -32,6 +32,7 @@ from physics.reliability import (
     optimal_interval_s,
     restart_for_ettr_s,
     series_system_mtbf_s,
+    spare_worth,
     system_mtbf_s,
     wall_time_shares,
     weibull_test,
@@ -739,3 +740,35 @@ def test_first_order_waste_nears_the_exact_overhead_where_failures_are_rare() ->
     exact = wall_time_shares(restart_s=0.0, **costs)
     lost = exact.checkpoint_share + exact.rework_share
     assert first_order_waste(**costs).total_share == pytest.approx(lost, rel=0.01)
+
+
+# What a spare is worth
+
+
+def test_without_spares_the_system_is_short_whenever_one_is_in_repair() -> None:
+    # A failure a day, a repair of two days: two are in repair on average.
+    found = spare_worth(system_mtbf_s=DAY, repair_s=2 * DAY, spares=0)
+    assert found.in_repair == 2.0
+    assert found.short_share == pytest.approx(1.0 - math.exp(-2.0))
+    assert found.gained_share == pytest.approx(2.0 * math.exp(-2.0))
+
+
+@given(mtbfs, st.floats(1.0, 1e7), st.integers(0, 50))
+def test_each_spare_gains_what_the_next_shortage_lacks(
+    mtbf_s: float, repair_s: float, spares: int
+) -> None:
+    case = {"system_mtbf_s": mtbf_s, "repair_s": repair_s}
+    found, more = (spare_worth(spares=each, **case) for each in (spares, spares + 1))
+    assert found.short_share - found.gained_share == pytest.approx(more.short_share, abs=1e-12)
+    assert found.gained_share >= 0.0
+
+
+def test_a_simulated_repair_shop_is_short_as_often_as_the_law_says() -> None:
+    rng = np.random.default_rng(5)
+    failed = np.cumsum(rng.exponential(DAY, 200_000))
+    # Repairs of one day or of three: only their mean counts.
+    back = failed + rng.choice([DAY, 3 * DAY], failed.size)
+    moments = rng.uniform(10 * DAY, failed[-1] - 10 * DAY, 20_000)
+    in_repair = np.searchsorted(failed, moments) - np.searchsorted(np.sort(back), moments)
+    found = spare_worth(system_mtbf_s=DAY, repair_s=2 * DAY, spares=3)
+    assert (in_repair > 3).mean() == pytest.approx(found.short_share, abs=0.01)

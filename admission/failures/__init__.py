@@ -1,0 +1,1 @@
+"""Failures of the fleet: read from what was recorded, attributed, and turned into rates."""
