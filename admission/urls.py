@@ -17,4 +17,5 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("admission.outages.urls")),
     path("", include("admission.energy.urls")),
     path("", include("admission.failures.urls")),
+    path("", include("admission.diagnosis.urls")),
 ]

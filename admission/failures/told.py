@@ -11,7 +11,7 @@ from admission.failures.grouping import By, Group, groups_of, whole_fleet
 from admission.failures.reading import Observed
 from fleet.snapshot import FleetArrays
 
-__all__ = ["MOST_FAILURES", "MOST_GROUPS", "PRECEDENCE", "told"]
+__all__ = ["MOST_FAILURES", "MOST_GROUPS", "PRECEDENCE", "evidence_of", "told"]
 
 #: So many groups, and so many of the newest failures, are told one by one.
 MOST_GROUPS, MOST_FAILURES = 200, 100
@@ -36,6 +36,12 @@ def told(found: Observed, by: By, visibility: Visibility) -> dict[str, Any]:
         "failures": _failures(newest, found.fleet, visibility),
         "failures_left_out": len(found.failures) - len(newest),
     }
+
+
+def evidence_of(failure: Failure, visibility: Visibility) -> list[str]:
+    """Return what tells of a failure, in words, what decided first. Two queries at most."""
+    visibility.read(sign.text for sign in failure.signs)
+    return [_text(each.text, each.job, visibility) for each in failure.signs[:_MOST_SIGNS]]
 
 
 def _group(group: Group) -> dict[str, Any]:

@@ -24,6 +24,8 @@ from accounts.models import User
 from accounts.roles import Capability
 from accounts.visibility import Visibility
 from admission.cycle import live
+from admission.diagnosis import reading as diagnosing
+from admission.diagnosis.told import told as diagnosis_told
 from admission.jobs import actions, resolution, unlocking
 from admission.jobs.models import Attempt, Job, Phase
 from admission.jobs.submission import Conflict, SpecError
@@ -36,6 +38,7 @@ from headroom.contracts import FieldError
 
 __all__ = [
     "act",
+    "diagnosis_panel",
     "fixes_panel",
     "goodput_panel",
     "log_panel",
@@ -51,6 +54,7 @@ _WHY = "dashboard/panels/job_why.html"
 _FIXES = "dashboard/panels/job_fixes.html"
 _TIMELINE = "dashboard/panels/job_timeline.html"
 _LOG = "dashboard/panels/job_log.html"
+_DIAGNOSIS = "dashboard/panels/job_diagnosis.html"
 _GOODPUT = "dashboard/panels/job_goodput.html"
 _MOST_REASON = 500
 _NOTHING_CHOSEN = FieldError(
@@ -241,6 +245,16 @@ def goodput_panel(request: HttpRequest, name: str) -> HttpResponse:
     shown = _shown(request, name)
     context = {"account": goodput.of(shown.job, time.time()), "job": shown.job}
     return render(request, _GOODPUT, context)
+
+
+@require_safe
+@requires(Capability.VIEW_FLEET)
+@dear("it to a job that held fewer GPUs")
+def diagnosis_panel(request: HttpRequest, name: str) -> HttpResponse:
+    """What binds the job, and what would help, for htmx."""
+    shown = _shown(request, name)
+    found = diagnosing.of_job(shown.job, shown.visibility, time.time())
+    return render(request, _DIAGNOSIS, {"diagnosis": diagnosis_told(found)})
 
 
 @require_safe

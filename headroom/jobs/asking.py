@@ -67,6 +67,11 @@ class Jobs:
         )
         return found
 
+    def diagnose(self, name: str) -> Answer:
+        """Return what binds a job, and what would help."""
+        found: Answer = self._client.get(_path(name, "diagnosis"))
+        return found
+
     def act(self, name: str, verb: str, given: Mapping[str, str]) -> Answer:
         """Cancel, hold or release a job; return it."""
         found: Answer = self._client.post(_path(name, verb), dict(given))

@@ -148,6 +148,18 @@ def goodput(
     _print(answer, words.goodput(answer), as_json=as_json)
 
 
+@click.command()
+@click.argument("job")
+@_json
+@_asks
+def diagnose(job: str, as_json: bool, server: str, token_file: Path | None) -> None:
+    """Show what binds JOB (why it waits, failed or is slow), and what would help."""
+    from headroom.jobs import words
+
+    answer = _jobs(server, token_file).diagnose(job)
+    _print(answer, words.diagnosis(answer), as_json=as_json)
+
+
 def _verb(name: str, done: str, text: str, *, says_why: bool) -> click.Command:
     """Return a command that does one thing to jobs."""
 
@@ -509,6 +521,7 @@ COMMANDS = (
         queue,
         explain,
         goodput,
+        diagnose,
         logs,
         cancel,
         hold,

@@ -15,6 +15,7 @@ __all__ = [
     "booked",
     "bookings",
     "clipped",
+    "diagnosis",
     "dry_run",
     "estimated",
     "event",
@@ -372,6 +373,22 @@ def goodput(found: Answer) -> Iterator[str]:
     yield from table(rows, right={1, 2})
     if found["cannot_tell"]:
         yield f"In unknown: {', '.join(found['cannot_tell'])}."
+
+
+def diagnosis(found: Answer) -> Iterator[str]:
+    """Yield what binds a job, with the arithmetic, and what cannot be told."""
+    if not found["found"]:
+        yield f"Nothing binds {found['job']}, as far as can be told."
+    for each in found["found"]:
+        yield f"constraint: {each['constraint']}"
+        yield f"verdict:    {each['verdict']}"
+        yield f"lever:      {each['lever']}"
+        yield from (f"  {step}" for step in each["steps"])
+        yield ""
+    yield from (f"Evidence: {each}." for each in found["evidence"])
+    for phase in found["outlook"]:
+        yield from (f"{phase['phase']}: {each}." for each in phase["sentences"])
+    yield from (f"Cannot tell {each}." for each in found["cannot_tell"])
 
 
 def _energy(job: Answer) -> str:

@@ -49,6 +49,7 @@ ARGUMENTS = {
     "queue": [],
     "explain": ["mine"],
     "goodput": ["mine"],
+    "diagnose": ["mine"],
     "list": [],
     "logs": ["mine"],
     "priority": ["mine", "0"],
@@ -72,6 +73,7 @@ ARGUMENTS = {
 ADDRESSES = (
     "/jobs/mine/", "/live/jobs/mine/fixes", "/live/jobs/mine/why", "/queue/", "/live/queue/fixes",
     "/api/v1/jobs/mine", "/api/v1/jobs/mine/explain", "/api/v1/jobs/mine/goodput",
+    "/api/v1/jobs/mine/diagnosis", "/live/jobs/mine/diagnosis",
     "/api/v1/jobs/mine/events", "/live/jobs/mine/goodput", "/api/v1/queue",
 )  # fmt: skip
 

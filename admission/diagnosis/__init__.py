@@ -1,0 +1,1 @@
+"""From a slow, waiting or failed job to what binds it and what to move."""
