@@ -7,6 +7,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("admission.executors.urls")),
     path("", include("admission.logs.urls")),
     path("", include("admission.goodput.urls")),
+    path("", include("admission.timeline.urls")),
     path("", include("admission.shells.urls")),
     path("", include("admission.directives.urls")),
     path("", include("admission.policy.urls")),

@@ -1,9 +1,10 @@
-"""The range picker: the span of time that a page shows, as its URL says."""
+"""The range picker: the span of time that a page shows, and how, as its URL says."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from dataclasses import field as made
 from datetime import UTC, datetime
 from urllib.parse import parse_qsl, urlencode
 
@@ -19,32 +20,94 @@ PRESETS = (
     ("7d", "7 d"),
     ("30d", "30 d"),
 )
+#: The zone in which times are told, as in the URL, and in words.
+ZONES = (("utc", "UTC"), ("local", "local time"))
+#: What a span is compared with, as in the URL.
+BEFORE = "before"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of several ways to show a page: a link, its words, and whether it is the present one."""
+
+    href: str
+    words: str
+    chosen: bool
 
 
 @dataclass(frozen=True, slots=True)
 class RangePicker:
-    """The state of the picker. ``error`` is the fault of the URL; the default holds then."""
+    """The state of the picker. ``error`` is the fault of the URL; the default holds then.
+
+    ``life``: of what has a beginning and maybe an end, such as an attempt, all of its time. It is
+    shown where nothing is asked for, and ranges end with it.
+    """
 
     span: Span
     error: str = ""
     field: str = ""
+    zone: str = "utc"
+    is_compared: bool = False
+    #: other parameters of the page, which its links keep
+    kept: Mapping[str, str] = made(default_factory=dict)
+    life: Span | None = None
 
     @property
     def presets(self) -> list[tuple[str, str, bool]]:
         """Value, words, and whether it is the one in force."""
-        return [(value, words, value == self.span.range) for value, words in PRESETS]
+        whole = [("", "all", self.is_whole)] if self.life else []
+        return whole + [(value, words, value == self.span.range) for value, words in PRESETS]
+
+    @property
+    def ranges(self) -> list[Choice]:
+        """The presets as links."""
+        return [
+            Choice(self._href({"range": value} if value else {}), words, chosen)
+            for value, words, chosen in self.presets
+        ]
+
+    @property
+    def modes(self) -> list[Choice]:
+        """Whether the span ends at each "now", or stays as it is; none where it is all over."""
+        if self.life and not self.life.live:
+            return []
+        live = {} if self.is_whole else {"range": self.span.range or f"{self.span.length_s:.0f}s"}
+        return [
+            Choice(self._href(live), "live", self.span.live),
+            Choice(self._href(self._ends), "fixed", not self.span.live),
+        ]
+
+    @property
+    def zones(self) -> list[Choice]:
+        """The zones in which times may be told."""
+        return [
+            Choice(self._href(self._asked, zone=zone), words, zone == self.zone)
+            for zone, words in ZONES
+        ]
+
+    @property
+    def comparison(self) -> Choice:
+        """The link that compares with the range before, or no more."""
+        href = self._href(self._asked, is_compared=not self.is_compared)
+        return Choice(href, "compare with the range before", self.is_compared)
+
+    @property
+    def hidden(self) -> dict[str, str]:
+        """Parameters that a form for another span keeps."""
+        return self._how(self.zone, is_compared=self.is_compared)
+
+    @property
+    def is_whole(self) -> bool:
+        return self.span == self.life
 
     @property
     def is_custom(self) -> bool:
-        return self.span.range not in dict(PRESETS)
+        return not self.is_whole and self.span.range not in dict(PRESETS)
 
     @property
     def query(self) -> str:
         """The span as a query string: links that carry it stay live where the page is live."""
-        if self.span.range:
-            return urlencode({"range": self.span.range})
-        ends = {"from": _iso(self.span.start)}
-        return urlencode(ends if self.span.live else {**ends, "to": _iso(self.span.end)})
+        return urlencode(self._asked)
 
     @property
     def from_value(self) -> str:
@@ -55,13 +118,65 @@ class RangePicker:
     def to_value(self) -> str:
         return _iso(self.span.end)
 
+    @property
+    def _ends(self) -> dict[str, str]:
+        return {"from": _iso(self.span.start), "to": _iso(self.span.end)}
 
-def read(params: Mapping[str, str], now: float, default: str = spans.DEFAULT_RANGE) -> RangePicker:
-    """Return the picker for a query string. A form that was left empty asks for the default."""
+    @property
+    def _asked(self) -> dict[str, str]:
+        if self.is_whole:
+            return {}
+        if self.span.range:
+            return {"range": self.span.range}
+        return {"from": _iso(self.span.start)} if self.span.live else self._ends
+
+    def _href(
+        self, span: Mapping[str, str], *, zone: str = "", is_compared: bool | None = None
+    ) -> str:
+        compared = self.is_compared if is_compared is None else is_compared
+        return "?" + urlencode({**span, **self._how(zone or self.zone, is_compared=compared)})
+
+    def _how(self, zone: str, *, is_compared: bool) -> dict[str, str]:
+        return {
+            **self.kept,
+            **({} if zone == "utc" else {"zone": zone}),
+            **({"compare": BEFORE} if is_compared else {}),
+        }
+
+
+def read(
+    params: Mapping[str, str],
+    now: float,
+    default: str = spans.DEFAULT_RANGE,
+    *,
+    keep: Collection[str] = (),
+    life: Span | None = None,
+) -> RangePicker:
+    """Return the picker for a query string. A form that was left empty asks for the default.
+
+    ``keep``: names of other parameters of the page. ``life``: as that of the picker.
+    """
+    kept = {name: params[name] for name in keep if params.get(name)}
+    usual = life or spans.parse({}, now, default)
+    zone, compare = params.get("zone", "utc"), params.get("compare", "")
     try:
-        return RangePicker(spans.parse(params, now, default))
+        if zone not in dict(ZONES):
+            raise ParameterError("zone", f"give one of {', '.join(dict(ZONES))}")
+        if compare not in ("", BEFORE):
+            raise ParameterError("compare", f"give {BEFORE}, or leave it out")
+        asked = any(params.get(name) for name in ("range", "from", "to"))
+        span = spans.parse(params, life.end if life else now, default) if asked else usual
     except ParameterError as error:
-        return RangePicker(spans.parse({}, now, default), str(error), error.field)
+        return RangePicker(usual, str(error), error.field, kept=kept, life=life)
+    return RangePicker(
+        span if life is None else _within(span, life),
+        zone=zone, is_compared=bool(compare), kept=kept, life=life,
+    )  # fmt: skip
+
+
+def _within(span: Span, life: Span) -> Span:
+    """Return ``span``, which is live no more where what it is of has ended."""
+    return replace(span, live=span.live and life.live) if span != life else life
 
 
 def _iso(unix: float) -> str:

@@ -6,7 +6,9 @@ mean and greatest values says the same to who cannot see the chart.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from django.urls import reverse
 
@@ -54,6 +56,11 @@ MEASURES: dict[Kind, tuple[Measure, ...]] = {
         Measure("psi_mem", "Memory stall", "%", digits=1),
         Measure("psi_io", "I/O stall", "%", digits=1),
     ),
+    Kind.RACK: (Measure("power_w", "Power, measured", "kW", 1e-3, 2),),
+    Kind.METER: (
+        Measure("power_w", "Power by meter", "kW", 1e-3, 2),
+        Measure("temp_c", "Temperature by meter", "°C", digits=1),
+    ),
 }
 
 
@@ -85,18 +92,49 @@ def extremes(found: Series, measures: tuple[Measure, ...]) -> list[Extremes]:
 
 
 @dataclass(frozen=True)
+class Figure:
+    """A chart of a figure that an endpoint answers with, over the picker's span."""
+
+    picker: RangePicker
+    #: Without the span.
+    figure_url: str
+    #: Of the file of a picture.
+    name: str
+    heading: str
+
+    @property
+    def csv_links(self) -> list[tuple[str, str]]:
+        """Words and URL of the file of all readings."""
+        more = ("format=csv", f"points={series.MAX_POINTS}", self.picker.query)
+        joint = "&" if "?" in self.figure_url else "?"
+        return [("all", f"{self.figure_url}{joint}{'&'.join(filter(None, more))}")]
+
+
+@dataclass(frozen=True)
 class Timeline:
     """A chart of the series of ``sources`` (kind and id) over the picker's span."""
 
     picker: RangePicker
     sources: tuple[tuple[Kind, int], ...]
-    #: Query of the throttle events to mark.
+    #: Query of the throttle events to mark; empty: none are.
     events: str
+    #: Of the file of a picture.
+    name: str = "timeline"
+    heading: str = "History"
     #: Ratings to draw where no reading says them.
     slowdown_c: float | None = None
     sm_max_mhz: float | None = None
+    #: Id of the element whose ``data-budget-w`` says the budget: it is kept up to date.
+    limits_of: str = ""
+    #: Meters among the sources, by id.
+    meters: Mapping[int, str] = field(default_factory=dict)
     #: How many rows the chart will likely have: its height is kept free before it is drawn.
     rows: int = 4
+
+    @property
+    def meter_names(self) -> str:
+        """For ``data-meters``: names by id, in JSON."""
+        return json.dumps(self.meters)
 
     @property
     def source_list(self) -> str:

@@ -136,7 +136,6 @@ urlpatterns = [
     path("live/jobs/<str:name>/log", jobs.log_panel, name="live-job-log"),
     path("live/jobs/<str:name>/goodput", jobs.goodput_panel, name="live-job-goodput"),
     path("live/jobs/<str:name>/diagnosis", jobs.diagnosis_panel, name="live-job-diagnosis"),
-    path("live/jobs/<str:name>/timeline", jobs.timeline_panel, name="live-job-timeline"),
     path("live/classes", classes.panel, name="live-classes"),
     path("live/throttle", throttle.panel, name="live-throttle-events"),
     path("live/lemons", lemons.panel, name="live-lemons"),

@@ -9,10 +9,10 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from django.contrib.postgres.expressions import ArraySubquery
-from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.fields import ArrayField, DateTimeRangeField
 from django.db import models
-from django.db.models import OuterRef, Q
-from django.db.models.functions import Coalesce, Now
+from django.db.models import Aggregate, Func, OuterRef, Q, Value
+from django.db.models.functions import Coalesce, Greatest, Least, Now
 
 from accounts import tokens
 from fleet.models import Gpu, Node, Site
@@ -324,6 +324,25 @@ class ThrottleEventQuerySet(models.QuerySet["ThrottleEvent"]):
     def overlapping(self, start: datetime, end: datetime) -> ThrottleEventQuerySet:
         """Events that touch the span from ``start`` to ``end``."""
         return self.filter(opened_at__lt=end).touching_since(start)
+
+    def spans_by_cause(
+        self, start: datetime, end: datetime
+    ) -> dict[int, list[tuple[datetime, datetime]]]:
+        """Return when each cause held for any GPU between ``start`` and ``end``. One query.
+
+        Postgres makes one span of those that overlap: of many GPUs there are many times more.
+        """
+        span = Func(
+            Greatest("opened_at", Value(start)),
+            Least(Coalesce("closed_at", Value(end)), Value(end)),
+            function="tstzrange",
+            output_field=DateTimeRangeField(),
+        )
+        rows = self.overlapping(start, end).order_by().values("cause")
+        found = rows.annotate(
+            spans=Aggregate(span, function="range_agg", output_field=DateTimeRangeField())
+        )
+        return {row["cause"]: [(each.lower, each.upper) for each in row["spans"]] for row in found}
 
     def of_class(self, wanted: ThrottleEvent.Class) -> ThrottleEventQuerySet:
         """Events that are expected, since somebody asked for them, or those that are not."""

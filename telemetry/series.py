@@ -24,7 +24,7 @@ from fleet.models import Gpu, Link, Meter, MeterKind, Node, Rack
 from telemetry import frame
 from telemetry.rollups import carriers
 from telemetry.rollups.spec import MAX_GAP_S, ROLLUPS
-from telemetry.samples import Array
+from telemetry.samples import Array, Table
 from telemetry.spans import ParameterError, Span
 from telemetry.store.columns import Window
 from telemetry.timeline import extents, groups, thin
@@ -58,8 +58,8 @@ from telemetry.timeline.tiers import (
 )
 
 __all__ = [
-    "FIELDS", "Kind", "Members", "Method", "NotFound", "Series", "SeriesRequest", "Tier", "parse",
-    "query", "query_members",
+    "FIELDS", "Column", "Kind", "Members", "Method", "NotFound", "Series", "SeriesRequest", "Tier",
+    "parse", "points_of", "query", "query_members", "query_spread",
 ]  # fmt: skip
 
 DEFAULT_POINTS = 600
@@ -156,7 +156,7 @@ def parse(params: Mapping[str, str], span: Span) -> SeriesRequest:
         fields=fields,
         start=span.start,
         end=span.end,
-        points=_points(params.get("points", "")),
+        points=points_of(params.get("points", "")),
         method=_method(params, fields),
         band=_flag(params.get("band", ""), "band"),
         p95=_flag(params.get("p95", ""), "p95"),
@@ -211,7 +211,8 @@ def _whole(text: str, field: str, least: int, most: int) -> int:
     raise ParameterError(field, f"give a whole number from {least} to {most}")
 
 
-def _points(text: str) -> int:
+def points_of(text: str) -> int:
+    """Read how many rows are wanted. Raises :class:`ParameterError`."""
     return _whole(text, "points", MIN_POINTS, MAX_POINTS) if text else DEFAULT_POINTS
 
 
@@ -314,6 +315,33 @@ def query_members(request: SeriesRequest, members: Members, now: float) -> Serie
     whole = points.at(points.t >= request.start) if len(points) else points
     each = {n: extents.extent(whole, whole.fields[n], exact=is_exact) for n in names}
     return replace(answer, extents={n: extent for n, extent in each.items() if extent is not None})
+
+
+def query_spread(
+    request: SeriesRequest, table: Table, ids: Sequence[int], now: float, *, since: float = 0.0
+) -> Series:
+    """Read things side by side: the mean over all of them, and the extremes of any.
+
+    Columns are ``FIELD``, ``FIELD_min`` and ``FIELD_max``; ``request.kind`` says what their digits
+    are like, ``request.id`` is not looked at. Nothing from before or after the span is in them: of
+    roll-ups across its ends what lies outside is not known, so that they are left out. Rows from
+    ``since`` (Unix s) on are given, in the buckets of the whole span. Four queries for each part of
+    the span. Raises :class:`ParameterError` where it is too much.
+    """
+    tier = _tier(request, len(ids))
+    step_s = step_for(request.start, request.end, request.points, tier.width_s)
+    # How wide buckets are is known once readings are, and the first one is to be whole.
+    start = max(request.start, math.floor(since / step_s) * step_s - MAX_GAP_S)
+    window = Window(start, request.end)
+    found = fetch(table, ids, request.fields, window, tier, now, stats=_BAND, exact=True)
+    inside = (found.points.t >= start) & (found.points.t + found.points.width_s <= request.end)
+    order = np.flatnonzero(inside)[np.argsort(found.points.t[inside], kind="stable")]
+    points, stood_s = found.points.at(order), found.stood_s[order]
+    least_s = max(points.widest_s, float(points.cadence_s.max(initial=0.0)), tier.width_s)
+    step_s = step_for(request.start, request.end, request.points, least_s)
+    buckets = chosen(in_buckets(points, step_s, stood_s), request.fields)
+    wanted = buckets.at(buckets.t >= math.floor(since / step_s) * step_s)
+    return _answer(request, step_s, _as_they_are(wanted, _BAND), [found])
 
 
 def _bin_s(request: SeriesRequest, tier: Tier) -> int:

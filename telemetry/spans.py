@@ -68,8 +68,8 @@ def parse(params: Mapping[str, str], now: float, default: str = DEFAULT_RANGE) -
         raise ParameterError("range", "give either range, or from and to")
     if not begin:
         raise ParameterError("from", "to needs from: the span would have no start")
-    start_s = _time(begin, "from")
-    return _checked(Span(start_s, _time(end, "to") if end else now, live=not end))
+    start_s = moment(begin, "from")
+    return _checked(Span(start_s, moment(end, "to") if end else now, live=not end))
 
 
 def _back_from(now: float, text: str) -> Span:
@@ -90,8 +90,11 @@ def _checked(span: Span) -> Span:
     return span
 
 
-def _time(text: str, field: str) -> float:
-    """Read Unix seconds or ISO 8601 (UTC unless it says otherwise)."""
+def moment(text: str, field: str) -> float:
+    """Read Unix seconds or ISO 8601 (UTC unless it says otherwise), as Unix s.
+
+    Raises :class:`ParameterError`.
+    """
     if _UNIX.fullmatch(text):
         return float(text)
     try:

@@ -94,27 +94,6 @@ def line(
     return _drawing(_LINE_HEIGHT, label, [path])
 
 
-def lines(
-    axis: Axis,
-    times: Sequence[float],
-    given: Sequence[tuple[str, Sequence[float | None]]],
-    label: str,
-) -> SafeString:
-    """Return a row with several lines on one scale: pairs of look and values.
-
-    What never changes is half-way up: it is neither least nor greatest.
-    """
-    known = [value for _, values in given for value in values if value is not None]
-    low, high = (min(known), max(known)) if known else (0.0, 1.0)
-    if low == high:
-        low, high = low - 1.0, high + 1.0
-    paths = [
-        format_html('<path class="act-{}" d="{}"/>', look, _path(axis, times, values, low, high))
-        for look, values in given
-    ]
-    return _drawing(_LINE_HEIGHT, label, paths)
-
-
 def _path(
     axis: Axis,
     times: Sequence[float],

@@ -96,6 +96,18 @@ def utc(moment: datetime | float | None, style: str = "%H:%M:%S") -> SafeString 
     )
 
 
+@register.simple_tag
+def span_end(unix: float) -> SafeString:
+    """Return a <time> with its date, in UTC; js/range_picker.js tells it in local time if asked."""
+    at = datetime.fromtimestamp(unix, UTC)
+    return format_html(
+        '<time datetime="{}" data-at="{}">{} UTC</time>',
+        at.isoformat(timespec="seconds"),
+        f"{unix:.0f}",
+        at.strftime("%Y-%m-%d %H:%M:%S"),
+    )
+
+
 @register.inclusion_tag("inc/legend_scale.html")
 def legend_scale() -> dict[str, object]:
     """Draw the eleven levels in a row, none left to all left."""

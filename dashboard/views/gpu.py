@@ -37,6 +37,7 @@ def _timeline(request: HttpRequest, gpu: Gpu, now: float) -> Timeline:
         events=f"gpu={gpu.pk}",
         slowdown_c=gpu.model.slowdown_c,
         sm_max_mhz=gpu.model.sm_max_mhz,
+        name=f"{gpu.node.name}-gpu-{gpu.index}",
     )
 
 

@@ -31,7 +31,9 @@ from admission.jobs.models import Attempt, Job, Phase
 from admission.jobs.submission import Conflict, SpecError
 from admission.logs.reading import NotThere
 from admission.queue import queue_status
-from dashboard import goodput, job_log, job_timeline, jobs, panels, placement, queue, state
+from admission.timeline import reading
+from dashboard import goodput, job_log, jobs, panels, placement, queue, ranges, state
+from dashboard.timeline import Figure
 from fleet import snapshot
 from fleet.cache import KeyedCache
 from headroom.contracts import FieldError
@@ -45,14 +47,12 @@ __all__ = [
     "page",
     "panel",
     "shared",
-    "timeline_panel",
     "why_panel",
 ]
 
 _PANEL = "dashboard/panels/job.html"
 _WHY = "dashboard/panels/job_why.html"
 _FIXES = "dashboard/panels/job_fixes.html"
-_TIMELINE = "dashboard/panels/job_timeline.html"
 _LOG = "dashboard/panels/job_log.html"
 _DIAGNOSIS = "dashboard/panels/job_diagnosis.html"
 _GOODPUT = "dashboard/panels/job_goodput.html"
@@ -167,9 +167,7 @@ def _page(
     fixes_html = ""
     if shown.is_queued:
         fixes_html, _ = panels.draw(request, *_fixes(shown))
-    timeline_html = ""
-    if shown.attempt:
-        timeline_html, _ = panels.draw(request, *_timeline(shown, shown.attempt))
+    timeline = _timeline(request, shown, shown.attempt) if shown.attempt else None
     log_html = ""
     if shown.attempt and shown.may_change:
         log_html, _ = panels.draw(request, *_log(shown, shown.attempt))
@@ -181,7 +179,8 @@ def _page(
         "panel": html,
         "why": why_html,
         "fixes_panel": fixes_html,
-        "timeline": timeline_html,
+        "timeline": timeline,
+        "picker": timeline and timeline.picker,
         "log_panel": log_html,
         "errors": errors or [],
         "spec": jobs.spec_text(shown.job) if shown.sees_whole else "",
@@ -192,6 +191,8 @@ def _page(
         "waits_for_jobs": jobs.waits_for_jobs(shown.job),
         "held": held,
     }
+    if timeline and timeline.picker.error:
+        status = 400
     return render(request, "dashboard/job.html", context, status=status)
 
 
@@ -225,16 +226,6 @@ def fixes_panel(request: HttpRequest, name: str) -> HttpResponse:
 def _it_has_begun() -> HttpResponse:
     """Have the browser reload the page, which shows a started phase otherwise."""
     return HttpResponse(status=204, headers={"HX-Refresh": "true"})
-
-
-@require_safe
-@requires(Capability.VIEW_FLEET)
-def timeline_panel(request: HttpRequest, name: str) -> HttpResponse:
-    """Readings, directives and events on one axis, for htmx."""
-    shown = _shown(request, name)
-    if shown.attempt is None:
-        return HttpResponse(status=204)
-    return panels.answer(request, *_timeline(shown, shown.attempt))
 
 
 @require_safe
@@ -363,21 +354,22 @@ def _found(shown: Shown) -> tuple[list[jobs.Fix], list[jobs.Fix]]:
     return fixes_now, [each for each in fixes_ever if each.change not in known]
 
 
-def _timeline(shown: Shown, attempt: Attempt) -> _Drawn:
-    now = timezone.now()
-    events = shown.job.events.filter(phase__in=("", shown.phase.name)).exclude(kind=jobs.REASON)
-    context = {
-        "chart": job_timeline.chart(
-            attempt,
-            jobs.ledger([attempt], shown.visibility),
-            shown.visibility.veiled(events, "text"),
-            snapshot.current(),
-            now,
-        ),
-        "attempt": attempt,
-        "live": attempt.ended_at is None,
-    }
-    return _TIMELINE, reverse("live-job-timeline", args=[shown.job.name]), shown.params, context
+def _timeline(request: HttpRequest, shown: Shown, attempt: Attempt) -> Figure:
+    """Return the chart of an attempt, over its life or the range that the URL asks for."""
+    now, which = timezone.now(), {"phase": shown.phase.name, "attempt": str(attempt.number)}
+    picker = ranges.read(
+        request.GET.dict(),
+        now.timestamp(),
+        keep=("phase", "attempt", "rank"),
+        life=reading.lived(attempt, now),
+    )
+    url = reverse("job-timeline", args=[shown.job.name])
+    return Figure(
+        picker,
+        f"{url}?{urlencode(which)}",
+        name=attempt.key.replace("/", "-"),
+        heading=f"Timeline of attempt {attempt.number}",
+    )
 
 
 def _log(shown: Shown, attempt: Attempt) -> _Drawn:

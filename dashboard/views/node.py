@@ -29,6 +29,9 @@ from telemetry.trust.compare import Standing
 
 __all__ = ["events", "page", "panel", "table"]
 
+#: So many of its meters are drawn.
+_METERS = 4
+
 
 def _node(node_id: int) -> Node:
     nodes = Node.objects.select_related("rack__site", "model", "storage_endpoint__site")
@@ -38,13 +41,20 @@ def _node(node_id: int) -> Node:
 def _timeline(request: HttpRequest, node: Node, now: float) -> Timeline:
     # GPUs of one node are of one model almost always: the first one's ratings are drawn.
     gpu = node.gpus.select_related("model").order_by("index").first()
+    meters = dict(node.meters.values_list("pk", "name")[:_METERS])
     return Timeline(
         picker=ranges.read(request.GET.dict(), now),
-        sources=((Kind.NODE, node.pk), (Kind.HOST, node.pk)),
+        sources=(
+            (Kind.NODE, node.pk),
+            (Kind.HOST, node.pk),
+            *((Kind.METER, meter) for meter in meters),
+        ),
         events=urlencode({"node": node.name}),
         slowdown_c=gpu.model.slowdown_c if gpu else None,
         sm_max_mhz=gpu.model.sm_max_mhz if gpu else None,
         rows=8 if gpu else 4,
+        name=node.name,
+        meters=meters,
     )
 
 

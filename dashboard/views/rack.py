@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from django.conf import settings
@@ -12,15 +13,20 @@ from django.views.decorators.http import require_safe
 
 from accounts.decorators import requires
 from accounts.roles import Capability
-from dashboard import conditional, controller, racks, state
+from dashboard import conditional, controller, racks, ranges, state
 from dashboard.racks import GPU_LEGENDS, GPU_METRICS
 from dashboard.state import View
 from dashboard.svg.rack import elevation
+from dashboard.timeline import Timeline
+from fleet.models import Meter
 from telemetry.models import ThrottleEvent
+from telemetry.series import Kind
 
 __all__ = ["page", "panel"]
 
 _EVENTS = 20
+#: So many of its meters are drawn.
+_METERS = 4
 
 
 @require_safe
@@ -28,7 +34,27 @@ _EVENTS = 20
 def page(request: HttpRequest, rack_id: int) -> HttpResponse:
     """One rack: its draw against its budget, node by node."""
     view, row = _shown(rack_id)
-    return render(request, "dashboard/rack.html", _context(view, row, _metric(request)))
+    timeline = _timeline(request, rack_id)
+    context = {
+        **_context(view, row, _metric(request)),
+        "timeline": timeline,
+        "picker": timeline.picker,
+    }
+    status = 400 if timeline.picker.error else 200
+    return render(request, "dashboard/rack.html", context, status=status)
+
+
+def _timeline(request: HttpRequest, rack_id: int) -> Timeline:
+    """Return the chart of a rack and of its own meters. One query."""
+    meters = dict(Meter.objects.filter(rack=rack_id).values_list("pk", "name")[:_METERS])
+    return Timeline(
+        picker=ranges.read(request.GET.dict(), time.time(), keep=("metric",)),
+        sources=((Kind.RACK, rack_id), *((Kind.METER, meter) for meter in meters)),
+        events="",
+        name=f"rack-{rack_id}",
+        limits_of="rack-panel",
+        meters=meters,
+    )
 
 
 @require_safe

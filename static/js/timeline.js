@@ -1,140 +1,35 @@
-/* The chart of the Node and GPU pages: readings stacked on one time axis, with throttle spans.
+/* The chart of a page: readings stacked on one time axis, drawn by js/figure.js.
  *
- * #timeline has
- *   data-url, data-sources   series API; "gpu:7", or "node:3 host:3"
+ * #timeline has either
+ *   data-figure              an endpoint that answers with a figure: rows, lanes and marks
+ * or
+ *   data-url, data-sources   series API; "gpu:7", "node:3 host:3", "rack:1 meter:2"
+ *   data-events, data-xids, data-ecc   APIs of events, filtered to what is shown; or none
+ *   data-slowdown-c, data-sm-max-mhz   drawn where readings do not say the limit; data-budget-w too,
+ *                            of the element with id data-limits-of, which is kept up to date
+ *   data-meters              names of meters by id, JSON
+ * and
  *   data-query               the span, as the API takes it: "range=1h" or "from=…&to=…"
  *   data-live, data-length-s the span ends now; how long it is
- *   data-events              throttle-events API, filtered to what is shown
- *   data-xids, data-ecc      xid-events and ecc-events APIs, likewise
- *   data-slowdown-c, data-sm-max-mhz   ratings, drawn where readings do not say the limit
+ *   data-compare             the range before is drawn dashed
+ *   data-zone                "utc" or "local"
+ *   data-name                of the file of a picture
  *
- * Rows without any reading are left out. A live span is fetched again every 5 s, longer ones less
- * often. Colors come from the CSS custom properties, so the chart follows the theme. */
+ * Rows without any reading are left out; #timeline-absent names them, #timeline-table has the rest
+ * in numbers, where they are there. A live span is asked for again every 2 s: of a figure its tail. */
 (function () {
   "use strict";
   const chart = document.getElementById("timeline");
   const note = document.getElementById("timeline-note");
   if (!chart) return;
   const data = chart.dataset;
-  const isLive = "live" in data;
-  const REFRESH_MS = Math.max(5000, (Number(data.lengthS) / 720) * 1000);
+  const zone = data.zone || "utc";
   const RETRY_MS = 10000;
+  const FIGURE_MS = 2000;
+  // A chart of a day changes no faster than its points are apart.
+  const SERIES_MS = Math.max(5000, (Number(data.lengthS) / 720) * 1000);
+  const LATE_S = 60;
   const POINTS = 600;
-  // More spans than this are told by their lane alone, not by shading the rows above as well.
-  const MOST_SHADES = 60;
-  // More errors than this are marked without their names.
-  const MOST_NAMES = 12;
-
-  // One row of the chart: its title, which ends with the unit, and what is drawn on it. "limit"
-  // lines are dashed. "near": the axis need not begin at zero.
-  const ROWS = {
-    gpu: [
-      {
-        title: "Power, W",
-        lines: [line("power_w", "power", 1), limit("power_limit_w", "power limit")],
-      },
-      {
-        title: "Temperature, °C",
-        near: true,
-        lines: [
-          line("temp_c", "core", 1),
-          line("temp_mem_c", "memory", 2),
-          limit("temp_limit_c", "slowdown", "slowdownC"),
-        ],
-      },
-      {
-        title: "SM clock, MHz",
-        near: true,
-        lines: [line("sm_mhz", "SM clock", 1), limit(null, "highest", "smMaxMhz")],
-      },
-      { title: "Use, %", range: [0, 105], lines: [line("util", "use", 1)] },
-    ],
-    node: [
-      {
-        title: "Power, kW",
-        lines: [
-          line("power_w", "node", 1, 1e-3),
-          line("gpu_power_w", "its GPUs", 2, 1e-3),
-          limit("power_limit_w", "GPU limits", null, 1e-3),
-        ],
-      },
-      {
-        title: "Hottest GPU, °C",
-        near: true,
-        lines: [
-          line("temp_c", "core", 1),
-          line("temp_mem_c", "memory", 2),
-          limit("temp_limit_c", "slowdown", "slowdownC"),
-        ],
-      },
-      {
-        title: "SM clock, mean, MHz",
-        near: true,
-        lines: [line("sm_mhz", "SM clock", 1), limit(null, "highest", "smMaxMhz")],
-      },
-      { title: "GPU use, mean, %", range: [0, 105], lines: [line("util", "GPU use", 1)] },
-    ],
-    host: [
-      { title: "CPU, %", range: [0, 105], lines: [line("cpu_util", "CPU", 1)] },
-      {
-        title: "Memory, GiB",
-        lines: [
-          line("mem_used", "memory in use", 1, 2 ** -30),
-          limit("mem_total", "installed", null, 2 ** -30),
-        ],
-      },
-      {
-        title: "Network, MB/s",
-        lines: [
-          line("net_rx_bytes_per_s", "in", 1, 1e-6),
-          line("net_tx_bytes_per_s", "out", 2, 1e-6),
-        ],
-      },
-      {
-        title: "Host power, W",
-        lines: [line("power_w", "besides GPUs", 1), line("cpu_power_w", "CPUs", 2)],
-      },
-      {
-        title: "Stalled (PSI), %",
-        lines: [
-          line("psi_cpu", "on CPU", 1),
-          line("psi_mem", "on memory", 2),
-          line("psi_io", "on I/O", 3),
-        ],
-      },
-    ],
-  };
-
-  function line(field, name, series, factor) {
-    return { field, name, color: "--series-" + series, factor: factor || 1 };
-  }
-
-  function limit(field, name, rating, factor) {
-    return { field, name, rating, color: "--limit", dash: "dash", factor: factor || 1 };
-  }
-
-  const sources = data.sources.split(" ").map(function (source) {
-    const [kind, id] = source.split(":");
-    const fields = ROWS[kind].flatMap((row) => row.lines.map((each) => each.field));
-    const query = [
-      "kind=" + kind,
-      "id=" + id,
-      "fields=" + fields.filter(Boolean).join(","),
-      "points=" + POINTS,
-      data.query,
-    ];
-    return { kind, url: data.url + "?" + query.join("&") };
-  });
-
-  let found = null; // { series: [...], events: [...], errors: [...] } of the last answer
-
-  function color(name) {
-    return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  }
-
-  function utc(unix) {
-    return new Date(unix * 1000).toISOString();
-  }
 
   async function get(url, tries = 4) {
     const answer = await fetch(url, {
@@ -153,65 +48,146 @@
     return body;
   }
 
-  // --- From answers to what Plotly takes -----------------------------------------------------
+  function joined(url, ...queries) {
+    return url + (url.includes("?") ? "&" : "?") + queries.filter(Boolean).join("&");
+  }
 
-  function values(columns, each, length) {
+  function iso(unix) {
+    return new Date(unix * 1000).toISOString();
+  }
+
+  function before({ start, end }) {
+    return "from=" + iso(2 * start - end) + "&to=" + iso(start);
+  }
+
+  function isKnown(column) {
+    return column && column.some((value) => value !== null);
+  }
+
+  function scaled(column, factor) {
+    return column.map((value) => (value === null ? null : value * factor));
+  }
+
+  // --- From series to rows ---------------------------------------------------------------------
+
+  // One row of the chart: its title, its unit, and what is drawn on it. "limit" lines are dashed.
+  // "near": the axis need not begin at zero.
+  const HEAT = [line("temp_c", "core", 1), line("temp_mem_c", "memory", 2), limit("temp_limit_c", "slowdown", "slowdownC")];
+  const CLOCK = [line("sm_mhz", "SM clock", 1), limit(null, "highest", "smMaxMhz")];
+  const ROWS = {
+    gpu: [
+      {
+        title: "Power",
+        unit: "W",
+        lines: [line("power_w", "power", 1), limit("power_limit_w", "power limit")],
+      },
+      { title: "Temperature", unit: "°C", near: true, lines: HEAT },
+      { title: "SM clock", unit: "MHz", near: true, lines: CLOCK },
+      { title: "Use", unit: "%", range: [0, 105], lines: [line("util", "use", 1)] },
+    ],
+    node: [
+      {
+        title: "Power",
+        unit: "kW",
+        lines: [
+          line("power_w", "node", 1, 1e-3),
+          line("gpu_power_w", "its GPUs", 2, 1e-3),
+          limit("power_limit_w", "GPU limits", null, 1e-3),
+        ],
+      },
+      { title: "Hottest GPU", unit: "°C", near: true, lines: HEAT },
+      { title: "SM clock, mean", unit: "MHz", near: true, lines: CLOCK },
+      { title: "GPU use, mean", unit: "%", range: [0, 105], lines: [line("util", "GPU use", 1)] },
+    ],
+    rack: [
+      {
+        title: "Power",
+        unit: "kW",
+        lines: [line("power_w", "measured", 1, 1e-3), limit(null, "budget now", "budgetW", 1e-3)],
+      },
+    ],
+    meter: [
+      { title: "Power", unit: "kW", lines: [line("power_w", "meter", 3, 1e-3)] },
+      { title: "Temperature", unit: "°C", near: true, lines: [line("temp_c", "meter", 3)] },
+    ],
+    host: [
+      { title: "CPU", unit: "%", range: [0, 105], lines: [line("cpu_util", "CPU", 1)] },
+      {
+        title: "Memory",
+        unit: "GiB",
+        lines: [
+          line("mem_used", "memory in use", 1, 2 ** -30),
+          limit("mem_total", "installed", null, 2 ** -30),
+        ],
+      },
+      {
+        title: "Network",
+        unit: "MB/s",
+        lines: [
+          line("net_rx_bytes_per_s", "in", 1, 1e-6),
+          line("net_tx_bytes_per_s", "out", 2, 1e-6),
+        ],
+      },
+      {
+        title: "Host power",
+        unit: "W",
+        lines: [line("power_w", "besides GPUs", 1), line("cpu_power_w", "CPUs", 2)],
+      },
+      {
+        title: "Stalled (PSI)",
+        unit: "%",
+        lines: [
+          line("psi_cpu", "on CPU", 1),
+          line("psi_mem", "on memory", 2),
+          line("psi_io", "on I/O", 3),
+        ],
+      },
+    ],
+  };
+
+  function line(field, name, series, factor) {
+    return { field, name, color: "--series-" + series, factor: factor || 1 };
+  }
+
+  function limit(field, name, rating, factor) {
+    return { field, name, rating, color: "--limit", dash: "dash", factor: factor || 1 };
+  }
+
+  const meters = JSON.parse(data.meters || "{}");
+  const sources = (data.sources || "").split(" ").filter(Boolean).map(function (source) {
+    const [kind, id] = source.split(":");
+    const name = kind === "meter" ? meters[id] : "";
+    const fields = ROWS[kind].flatMap((row) => row.lines.map((each) => each.field));
+    const asked = ["kind=" + kind, "id=" + id, "points=" + POINTS];
+    return { kind, name, url: joined(data.url, ...asked, "fields=" + fields.filter(Boolean).join(",")) };
+  });
+
+  function values(columns, each) {
     const column = each.field && columns[each.field];
-    if (column && column.some((value) => value !== null)) {
-      return column.map((value) => (value === null ? null : value * each.factor));
-    }
+    if (isKnown(column)) return scaled(column, each.factor);
     // A rating is a level line, drawn only beside readings.
-    const rating = each.rating && data[each.rating];
-    return rating ? Array(length).fill(Number(rating)) : null;
+    const limits = document.getElementById(data.limitsOf)?.dataset || data;
+    const rating = each.rating && limits[each.rating];
+    return rating ? columns.t.map(() => Number(rating) * each.factor) : null;
   }
 
-  function rowsWithReadings() {
-    return found.series.flatMap(({ kind, body }) =>
-      ROWS[kind]
-        .map((row) => ({ ...row, columns: body.columns }))
-        .filter((row) => row.lines.some((each) => !each.dash && values(row.columns, each, 0))),
-    );
-  }
-
-  function digits(each) {
-    return each.factor === 1 ? ",.0f" : ",.2f";
-  }
-
-  function traces(rows) {
-    return rows.flatMap(function (row, place) {
-      const x = row.columns.t.map(utc);
-      const unit = row.title.split(", ").pop();
-      return row.lines.flatMap(function (each) {
-        const y = values(row.columns, each, x.length);
-        if (!y) return [];
-        return {
-          x,
-          y,
-          name: each.name,
-          yaxis: axisName(place),
-          legend: numbered("legend", place),
-          mode: x.length === 1 ? "markers" : "lines",
-          line: { color: color(each.color), width: each.dash ? 1.25 : 1.75, dash: each.dash },
-          marker: { color: color(each.color) },
-          hovertemplate: "%{y:" + digits(each) + "} " + unit + "<extra>" + each.name + "</extra>",
-        };
-      });
-    });
-  }
-
-  // Plotly counts "y", "y2", "y3" …
-  function numbered(name, place) {
-    return place ? name + (place + 1) : name;
-  }
-
-  function axisName(place) {
-    return numbered("y", place);
+  function seriesRows({ kind, name }, columns) {
+    return ROWS[kind]
+      .filter((row) => row.lines.some((each) => isKnown(columns[each.field])))
+      .map((row) => ({
+        ...row,
+        title: name ? row.title + " by " + name : row.title,
+        t: columns.t,
+        lines: row.lines
+          .map((each) => ({ ...each, y: values(columns, each) }))
+          .filter((each) => each.y),
+      }));
   }
 
   // Spans of each cause, those that overlap (of several GPUs) made into one.
-  function lanes(start, end) {
+  function causes(events, { start, end }) {
     const byCause = new Map();
-    for (const event of [...found.events].sort((a, b) => (a.opened_at < b.opened_at ? -1 : 1))) {
+    for (const event of [...events].sort((a, b) => (a.opened_at < b.opened_at ? -1 : 1))) {
       const from = Math.max(Date.parse(event.opened_at) / 1000, start);
       const to = event.closed_at ? Math.min(Date.parse(event.closed_at) / 1000, end) : end;
       if (to <= from) continue;
@@ -221,256 +197,306 @@
       else spans.push([from, to]);
       byCause.set(event.cause, spans);
     }
-    return [...byCause].sort((a, b) => (a[0] < b[0] ? -1 : 1));
+    return [...byCause]
+      .sort((a, b) => (a[0] < b[0] ? -1 : 1))
+      .map(([name, spans]) => ({ name, spans, color: "--cause-" + name }));
   }
 
-  function laneTraces(byCause, place) {
-    return byCause.map(([cause, spans]) => ({
-      x: spans.flatMap(([from, to]) => [utc(from), utc(to), null]),
-      y: spans.flatMap(() => [cause, cause, null]),
-      yaxis: axisName(place),
-      mode: "lines",
-      line: { color: color("--cause-" + cause), width: 9 },
-      hoverinfo: "skip",
-      showlegend: false,
-    }));
+  function errors(xids, ecc) {
+    return [
+      ...xids.map((each) => ({
+        at: Date.parse(each.ts) / 1000,
+        name: "Xid " + each.xid,
+        bad: each.severity === "critical",
+      })),
+      ...ecc.map((each) => ({
+        at: Date.parse(each.at) / 1000,
+        name: "ECC +" + each.count,
+        bad: true,
+      })),
+    ];
   }
 
-  // What throttles at each reading, for the unified hover.
-  function hoverTrace(byCause, rows) {
-    const t = rows[0].columns.t;
-    const text = t.map((at) =>
-      byCause
-        .filter(([, spans]) => spans.some(([from, to]) => from <= at && at < to))
-        .map(([cause]) => cause)
-        .join(", "),
-    );
-    const first = rows[0].lines[0];
-    const y = values(rows[0].columns, first, t.length) || [];
+  async function seriesOf(query) {
+    return Promise.all(sources.map((source) => get(joined(source.url, query))));
+  }
+
+  function rowsOf(bodies) {
+    return bodies.flatMap((body, i) => seriesRows(sources[i], body.columns));
+  }
+
+  async function eventsIn(span) {
+    const within = "since=" + iso(span.start) + "&until=" + iso(span.end);
+    const urls = data.events ? [data.events, data.xids, data.ecc] : [];
+    const [events, xids, ecc] = await Promise.all(urls.map((url) => get(joined(url, within))));
+    if (!events) return { lanes: [], errors: [] };
+    return { lanes: causes(events.results, span), errors: errors(xids.results, ecc.results) };
+  }
+
+  async function fromSeries() {
+    const bodies = await seriesOf(data.query);
+    const span = bodies[0];
+    const earlier = "compare" in data ? rowsOf(await seriesOf(before(span))) : [];
+    const { lanes, errors } = await eventsIn(span);
+    const rows = compared(rowsOf(bodies), earlier, span);
+    const shades = lanes.map((lane) => lane.name);
+    return { start: span.start, end: span.end, rows, lanes, errors, shades, absent: [] };
+  }
+
+  // --- From a figure to rows -------------------------------------------------------------------
+
+  const LANES = {
+    attempt: (key) => (key === "running" ? "--series-3" : "--hatch-line"),
+    throttle: (key) => "--cause-" + key,
+    directive: () => "--series-4",
+    restriction: () => "--series-2",
+    firing: (key) => (key === "pending" ? "--hatch-line" : key === "critical" ? "--bad" : "--series-2"),
+  };
+  const NAMES = { failure: "failed", ecc: "memory error" };
+  // Rows whose values are far from zero, and shares.
+  const NEAR = ["loss", "temperature", "clock"];
+
+  let whole = null; // the last figure, made whole of the tails that came since
+
+  function figureRow(row) {
+    const { t, ...columns } = row.columns;
+    const known = Object.values(columns).flat();
+    const inMs = row.unit === "s" && Math.max(...known.map(Number)) < 0.5;
+    const factor = inMs ? 1000 : 1;
+    const bands = new Set(row.lines.filter((each) => each.role === "band").map((each) => each.field));
+    const drawn = row.lines.filter((each) => each.role !== "band");
+    let series = 0;
     return {
-      x: t.map(utc),
-      y: y.map((value, i) => (text[i] ? value : null)),
-      text,
-      mode: "markers",
-      marker: { opacity: 0 },
-      showlegend: false,
-      hovertemplate: "%{text}<extra>throttling</extra>",
+      key: row.key,
+      title: row.title,
+      unit: inMs ? "ms" : row.unit,
+      near: NEAR.includes(row.key),
+      t,
+      lines: drawn.map(function (each) {
+        const isLimit = each.role === "limit";
+        const column = each.value === null ? columns[each.field] : t.map(() => each.value);
+        return {
+          name: each.name,
+          y: scaled(column, factor),
+          ...(bands.has(each.field) && {
+            low: scaled(columns[each.field + "_min"], factor),
+            high: scaled(columns[each.field + "_max"], factor),
+          }),
+          color: isLimit ? "--limit" : "--series-" + (series++ % 4 + 1),
+          dash: isLimit ? (each.value === null ? "dash" : "dot") : undefined,
+        };
+      }),
     };
   }
 
-  function shades(byCause) {
-    const spans = byCause.flatMap(([cause, all]) => all.map((span) => [cause, span]));
-    if (spans.length > MOST_SHADES) return [];
-    return spans.map(([cause, [from, to]]) => ({
-      type: "rect",
-      xref: "x",
-      yref: "paper",
-      x0: utc(from),
-      x1: utc(to),
-      y0: 0,
-      y1: 1,
-      layer: "below",
-      line: { width: 0 },
-      fillcolor: color("--cause-" + cause),
-      opacity: 0.1,
+  function figureLanes(body) {
+    const lanes = body.lanes.map((lane) => ({
+      name: lane.key,
+      color: LANES[lane.kind](lane.key),
+      spans: lane.start.map((from, i) => [
+        Math.max(from, body.start),
+        Math.min(lane.end[i] ?? body.end, body.end),
+      ]),
+      texts: lane.text,
     }));
-  }
-
-  // A line through all rows for each Xid or memory error, with its name on top.
-  function errorLines() {
-    return found.errors.map((error) => ({
-      type: "line",
-      xref: "x",
-      yref: "paper",
-      x0: utc(error.at),
-      x1: utc(error.at),
-      y0: 0,
-      y1: 1,
-      line: { color: color(error.severity === "critical" ? "--bad" : "--edge"), width: 1.5, dash: "dot" },
-    }));
-  }
-
-  function errorNames() {
-    if (found.errors.length > MOST_NAMES) return [];
-    return found.errors.map((error) => ({
-      text: error.name,
-      xref: "x",
-      x: utc(error.at),
-      xanchor: "left",
-      yref: "paper",
-      y: 0.985,
-      yanchor: "top",
-      showarrow: false,
-      bgcolor: color("--surface"),
-      font: { size: 11, color: color(error.severity === "critical" ? "--bad-text" : "--text") },
-    }));
-  }
-
-  function title(text, top) {
-    return {
-      text,
-      xref: "paper",
-      yref: "paper",
-      x: 0,
-      y: top,
-      xanchor: "left",
-      yanchor: "bottom",
-      showarrow: false,
-      // Not <b>: Plotly would make a style attribute of it, which the content security policy refuses.
-      font: { size: 12, weight: 600, color: color("--text") },
-    };
-  }
-
-  function layout(rows, byCause, start, end) {
-    const laneShare = byCause.length ? 0.05 + 0.035 * byCause.length : 0;
-    const gap = 0.055;
-    const isNarrow = chart.clientWidth < 560;
-    const share = (1 - laneShare - gap * (rows.length - 1)) / rows.length;
-    const out = {
-      margin: { l: 52, r: 14, t: 26, b: 40 },
-      paper_bgcolor: "rgba(0,0,0,0)",
-      plot_bgcolor: "rgba(0,0,0,0)",
-      font: { family: "system-ui, sans-serif", size: 12, color: color("--dim") },
-      showlegend: true,
-      hovermode: "x unified",
-      hoversubplots: "axis",
-      hoverlabel: {
-        bgcolor: color("--raised"),
-        bordercolor: color("--edge"),
-        font: { color: color("--text") },
-      },
-      // A finger that scrolls the page must not zoom the chart.
-      dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
-      uirevision: data.query,
-      shapes: [...shades(byCause), ...errorLines()],
-      annotations: errorNames(),
-      xaxis: {
-        type: "date",
-        range: [utc(start), utc(end)],
-        anchor: axisName(byCause.length ? rows.length : rows.length - 1),
-        gridcolor: color("--grid"),
-        linecolor: color("--line"),
-        spikecolor: color("--edge"),
-        spikethickness: 1,
-        hoverformat: "%Y-%m-%d %H:%M:%S UTC",
-        title: { text: "UTC", standoff: 6 },
-      },
-    };
-    rows.forEach(function (row, place) {
-      const top = 1 - place * (share + gap);
-      // Names stand at their own row. A click on one must not take a limit off the chart.
-      out[numbered("legend", place)] = {
-        orientation: "h",
-        x: 1,
-        xanchor: "right",
-        y: top,
-        yanchor: "bottom",
-        bgcolor: "rgba(0,0,0,0)",
-        font: { size: isNarrow ? 10 : 12 },
-        itemclick: false,
-        itemdoubleclick: false,
-      };
-      out[numbered("yaxis", place)] = {
-        domain: [Math.max(0, top - share), top],
-        gridcolor: color("--grid"),
-        linecolor: color("--line"),
-        zeroline: false,
-        fixedrange: true,
-        nticks: 5,
-        rangemode: row.near ? "normal" : "tozero",
-        range: row.range,
-      };
-      // On a phone the names have to do: there is no room for a title beside them.
-      out.annotations.push(title(isNarrow ? row.title.split(", ").pop() : row.title, top));
-    });
-    if (byCause.length) {
-      out[numbered("yaxis", rows.length)] = {
-        domain: [0, laneShare - 0.05],
-        type: "category",
-        fixedrange: true,
-        showgrid: false,
-        showticklabels: false,
-        range: [-0.6, byCause.length - 0.4],
-      };
-      byCause.forEach(function ([cause], lane) {
-        out.annotations.push({
-          text: cause,
-          xref: "paper",
-          x: 0,
-          xanchor: "left",
-          yref: axisName(rows.length),
-          y: lane,
-          showarrow: false,
-          bgcolor: color("--surface"),
-          font: { size: 11, color: color("--text") },
-        });
+    const marks = body.marks;
+    for (const kind of new Set(marks.kind.filter((_, i) => !marks.bad[i]))) {
+      const places = marks.kind.flatMap((each, i) => (each === kind && !marks.bad[i] ? [i] : []));
+      lanes.push({
+        name: kind,
+        color: "--text",
+        spans: places.map((i) => [marks.t[i], marks.t[i]]),
+        texts: places.map((i) => marks.text[i]),
       });
     }
-    return out;
+    // The first stands on top.
+    return lanes.reverse();
   }
 
-  // --- Drawing and fetching --------------------------------------------------------------------
-
-  function draw() {
-    if (!found) return;
-    const { start, end } = found.series[0].body;
-    const rows = rowsWithReadings();
-    const wait = chart.querySelector(".chart-wait");
-    if (!rows.length) {
-      window.Plotly.purge(chart);
-      const text = wait || chart.appendChild(document.createElement("p"));
-      text.className = "dim chart-wait";
-      text.textContent = "No reading in this range.";
-      chart.dataset.rows = "0";
-      return;
-    }
-    wait?.remove();
-    chart.dataset.rows = rows.length;
-    const byCause = lanes(start, end);
-    const all = [
-      ...traces(rows),
-      ...laneTraces(byCause, rows.length),
-      ...(byCause.length ? [hoverTrace(byCause, rows)] : []),
-    ];
-    window.Plotly.react(chart, all, layout(rows, byCause, start, end), {
-      displayModeBar: false,
-      responsive: true,
+  function figureErrors({ marks }) {
+    return marks.t.flatMap((at, i) => {
+      const name = NAMES[marks.kind[i]] || marks.text[i].split(" of ")[0];
+      return marks.bad[i] ? [{ at, name, bad: true }] : [];
     });
-    chart.dataset.drawn = String(found.series[0].body.columns.t.length);
   }
 
-  async function fetchAll() {
-    const bodies = await Promise.all(sources.map((source) => get(source.url)));
-    const { start, end } = bodies[0];
-    const span = "&since=" + utc(start) + "&until=" + utc(end);
-    const [events, xids, ecc] = await Promise.all(
-      [data.events, data.xids, data.ecc].map((url) => get(url + span)),
-    );
-    found = {
-      series: bodies.map((body, i) => ({ kind: sources[i].kind, body })),
-      events: events.results,
-      errors: [
-        ...xids.results.map((each) => ({
-          at: Date.parse(each.ts) / 1000,
-          name: "Xid " + each.xid,
-          severity: each.severity,
-        })),
-        ...ecc.results.map((each) => ({
-          at: Date.parse(each.at) / 1000,
-          name: "ECC +" + each.count,
-          severity: "critical",
-        })),
-      ],
+  // The places of a row from the start of a span on, and those before the first of its tail.
+  function withTail(row, tail, start) {
+    const times = row.columns.t;
+    const place = (at) => (times.findIndex((t) => t >= at) + times.length + 1) % (times.length + 1);
+    const [first, end] = [place(start - row.step_s), tail ? place(tail.columns.t[0]) : times.length];
+    const columns = {};
+    for (const [name, column] of Object.entries(row.columns)) {
+      columns[name] = [...column.slice(first, end), ...(tail ? tail.columns[name] : [])];
+    }
+    return { ...row, columns };
+  }
+
+  // Whether a tail goes on where the figure ends; where a row is new or its steps differ, not.
+  function continues(tail) {
+    const rows = new Map(whole.rows.map((row) => [row.key, row]));
+    return tail.rows.every(function (row) {
+      const had = rows.get(row.key);
+      return had && had.step_s === row.step_s && had.lines.length === row.lines.length;
+    });
+  }
+
+  async function nextFigure() {
+    const points = "points=" + POINTS;
+    if (whole) {
+      const tail = await get(joined(data.figure, data.query, points, "since=" + lastSeen()));
+      if (continues(tail)) {
+        const tails = new Map(tail.rows.map((row) => [row.key, row]));
+        const rows = whole.rows.map((row) => withTail(row, tails.get(row.key), tail.start));
+        return { ...tail, rows, absent: whole.absent };
+      }
+    }
+    return get(joined(data.figure, data.query, points));
+  }
+
+  // What came in the last minute may still change: other GPUs report later.
+  function lastSeen() {
+    const newest = whole.rows.map((row) => row.columns.t[row.columns.t.length - 1] - row.step_s);
+    return Math.max(whole.start, Math.max(whole.start, ...newest) - LATE_S);
+  }
+
+  async function earlierFigure(body) {
+    try {
+      return (await get(joined(data.figure, before(body), "points=" + POINTS))).rows.map(figureRow);
+    } catch {
+      return []; // there is nothing before: it had not begun
+    }
+  }
+
+  async function fromFigure() {
+    const body = await nextFigure();
+    whole = body.live ? body : null;
+    const earlier = "compare" in data ? await earlierFigure(body) : [];
+    return {
+      start: body.start,
+      end: body.end,
+      rows: compared(body.rows.map(figureRow), earlier, body),
+      lanes: figureLanes(body),
+      errors: figureErrors(body),
+      shades: body.lanes.filter((lane) => lane.kind === "throttle").map((lane) => lane.key),
+      absent: body.absent,
+      grows: true,
+      isLive: body.live,
     };
   }
+
+  // --- Both ------------------------------------------------------------------------------------
+
+  // Each row with the first line of the same row of the range before, at the present times.
+  function compared(rows, earlier, { start, end }) {
+    return rows.map(function (row) {
+      const old = earlier.find((each) => each.title === row.title && each.unit === row.unit);
+      if (!old) return row;
+      const { y, color } = old.lines[0];
+      const t = old.t.map((at) => at + end - start);
+      return { ...row, lines: [...row.lines, { name: "before", y, t, color, dash: "dash" }] };
+    });
+  }
+
+  function sayNothing() {
+    const text = chart.querySelector(".chart-wait") || chart.appendChild(document.createElement("p"));
+    text.className = "dim chart-wait";
+    text.textContent = "No reading in this range.";
+  }
+
+  function number(value) {
+    const digits = Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 10 ? 1 : 3;
+    return value.toLocaleString("en", { maximumFractionDigits: digits });
+  }
+
+  function ends({ y, low, high }) {
+    const known = y.filter((value) => value !== null);
+    const mean = known.reduce((sum, value) => sum + value, 0) / known.length;
+    const [least, most] = [low || y, high || y].map((all) => all.filter((value) => value !== null));
+    return [
+      least.reduce((a, b) => Math.min(a, b), Infinity),
+      mean,
+      most.reduce((a, b) => Math.max(a, b), -Infinity),
+    ];
+  }
+
+  // The chart in numbers, for who cannot see it.
+  function fillTable(model) {
+    const body = document.querySelector("#timeline-table tbody");
+    if (!body) return;
+    const lines = model.rows.flatMap((row) => row.lines.map((each) => [row, each]));
+    const read = lines.filter(([, each]) => !each.dash && isKnown(each.y));
+    body.replaceChildren(
+      ...read.map(function ([row, each]) {
+        const line = document.createElement("tr");
+        const head = line.appendChild(document.createElement("th"));
+        head.scope = "row";
+        const isOne = row.lines.filter((other) => !other.dash).length === 1;
+        const title = isOne ? row.title : row.title + ": " + each.name;
+        head.textContent = [title, row.unit].filter(Boolean).join(", ");
+        for (const value of ends(each)) {
+          const cell = line.appendChild(document.createElement("td"));
+          cell.className = "num";
+          cell.textContent = number(value);
+        }
+        return line;
+      }),
+    );
+  }
+
+  function sayAbsent(absent) {
+    const text = document.getElementById("timeline-absent");
+    if (!text) return;
+    const byWhy = new Map();
+    for (const { title, why } of absent) byWhy.set(why, [...(byWhy.get(why) || []), title]);
+    text.textContent = [...byWhy]
+      .map(([why, titles]) => why[0].toUpperCase() + why.slice(1) + ": " + titles.join(", ") + ".")
+      .join(" ");
+  }
+
+  let model = null;
+
+  async function draw() {
+    if (!model) return;
+    sayAbsent(model.absent);
+    chart.dataset.rows = model.rows.length;
+    if (!model.rows.length) {
+      if (window.Plotly) window.Plotly.purge(chart);
+      return sayNothing();
+    }
+    fillTable(model);
+    chart.querySelector(".chart-wait")?.remove();
+    const isFirst = !chart.dataset.drawn;
+    await window.figure.draw(chart, { ...model, key: data.query }, zone);
+    chart.dataset.drawn = String(model.rows[0].t.length);
+    if (isFirst) window.figure.zoomed(chart, offer);
+  }
+
+  // A zoom is a person's own until it is opened: then the page is of it, and can be shared.
+  function offer(from, to) {
+    const link = document.getElementById("timeline-zoomed");
+    if (!link) return;
+    link.hidden = from === undefined;
+    if (link.hidden) return;
+    const query = new URLSearchParams(location.search);
+    query.delete("range");
+    query.set("from", iso(from).slice(0, 19));
+    query.set("to", iso(Math.max(to, from + 1)).slice(0, 19));
+    link.href = "?" + query;
+  }
+
+  document.getElementById("timeline-png")?.addEventListener("click", function () {
+    if (chart.dataset.drawn) window.figure.png(chart, data.name || "timeline");
+  });
 
   const usual = note ? note.innerHTML : "";
   async function refresh() {
-    let wait = REFRESH_MS;
+    let wait = data.figure ? FIGURE_MS : SERIES_MS;
     if (!document.hidden) {
+      const asked = performance.now();
       try {
-        await fetchAll();
-        draw();
+        model = await (data.figure ? fromFigure() : fromSeries());
+        await draw();
         if (note && note.dataset.failed) note.innerHTML = usual;
         if (note) delete note.dataset.failed;
       } catch (error) {
@@ -480,8 +506,11 @@
           note.textContent = "The readings could not be loaded (" + error.message + "); next try in 10 s.";
         }
       }
+      // What takes long is asked for less often.
+      wait = Math.max(wait, 4 * (performance.now() - asked));
     }
-    if (isLive || (note && note.dataset.failed)) setTimeout(refresh, wait);
+    const goesOn = model?.isLive ?? "live" in data;
+    if (goesOn || (note && note.dataset.failed)) setTimeout(refresh, wait);
   }
 
   document.addEventListener("headroom:theme", draw);

@@ -210,7 +210,9 @@ class ColdTierAway(APIException):
     default_detail = "The cold tier cannot be read; younger spans can be."
 
 
-class SeriesView(APIView):
+class ColumnsView(APIView):
+    """A view that answers with columns, in the form that was asked for."""
+
     permission_classes = (ViewsFleet,)
     renderer_classes: tuple[type[BaseRenderer], ...] = (
         FastJsonRenderer,
@@ -219,6 +221,34 @@ class SeriesView(APIView):
     )
     content_negotiation_class = _Negotiation
 
+    @property
+    def is_csv(self) -> bool:
+        """Whether a CSV file is asked for."""
+        return isinstance(self.request.accepted_renderer, CsvRenderer)
+
+    def csv_headers(self, name: str, start: float) -> dict[str, str]:
+        """Return the headers of a CSV file that begins at ``start``, Unix s; of others none."""
+        if not self.is_csv:
+            return {}
+        at = datetime.fromtimestamp(start, UTC)
+        return {"Content-Disposition": f'attachment; filename="{name}-{at:%Y%m%dT%H%M%SZ}.csv"'}
+
+    def options(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        """Describe the resource."""
+        self._answer_in_json()
+        return super().options(request, *args, **kwargs)
+
+    def handle_exception(self, exc: Exception) -> Response:
+        """Answer with an error, which is JSON whatever was asked for."""
+        self._answer_in_json()
+        return super().handle_exception(exc)
+
+    def _answer_in_json(self) -> None:
+        self.request.accepted_renderer = JSONRenderer()
+        self.request.accepted_media_type = JSONRenderer.media_type
+
+
+class SeriesView(ColumnsView):
     @extend_schema(
         parameters=PARAMETERS,
         responses={
@@ -252,28 +282,8 @@ class SeriesView(APIView):
             "columns": found.columns,
             **_extents(wanted, found),
         }
-        return Response(answer, headers=self._headers(wanted))
-
-    def _headers(self, wanted: SeriesRequest) -> dict[str, str]:
-        if not isinstance(self.request.accepted_renderer, CsvRenderer):
-            return {}
-        start = datetime.fromtimestamp(wanted.start, UTC)
-        name = f"{wanted.kind}-{wanted.id}-{start:%Y%m%dT%H%M%SZ}.csv"
-        return {"Content-Disposition": f'attachment; filename="{name}"'}
-
-    def options(self, request: Any, *args: Any, **kwargs: Any) -> Any:
-        """Describe the resource."""
-        self._answer_in_json()
-        return super().options(request, *args, **kwargs)
-
-    def handle_exception(self, exc: Exception) -> Response:
-        """Answer with an error, which is JSON whatever was asked for."""
-        self._answer_in_json()
-        return super().handle_exception(exc)
-
-    def _answer_in_json(self) -> None:
-        self.request.accepted_renderer = JSONRenderer()
-        self.request.accepted_media_type = JSONRenderer.media_type
+        headers = self.csv_headers(f"{wanted.kind}-{wanted.id}", wanted.start)
+        return Response(answer, headers=headers)
 
 
 def _extents(wanted: SeriesRequest, found: Series) -> dict[str, Any]:

@@ -140,15 +140,19 @@ def concatenate(parts: Sequence[Points], names: Iterable[str]) -> Points:
     )
 
 
-def in_buckets(points: Points, step_s: float) -> Points:
-    """Return one row for each bucket of ``step_s`` with rows in it."""
+def in_buckets(points: Points, step_s: float, stood: Array | None = None) -> Points:
+    """Return one row for each bucket of ``step_s`` with rows in it.
+
+    ``stood``: for how long each row stands, s, where they are of several things. The mean is then
+    one over things and time, and the extremes are of any of them.
+    """
     if not len(points):
         return points
     start = np.floor(points.t / step_s) * step_s
     groups = Buckets.of(np.zeros(len(points)), start)
     at = groups.starts
     width_s = np.maximum.reduceat(points.width_s, at)
-    stood = points.stood_s()
+    stood = points.stood_s() if stood is None else stood
     return Points(
         start[at],
         np.maximum(width_s, step_s),

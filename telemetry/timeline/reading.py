@@ -77,15 +77,16 @@ def fetch(
     stats: Sequence[str] = (),
     job: int | None = None,
     bin_s: int = 0,
+    exact: bool = False,
 ) -> Found:
     """Return ``names`` of ``ids`` over ``window``; with ``job``, only while they carried it.
 
     Roll-ups may be put together in buckets of ``bin_s`` where that changes no mean over these.
     Of roll-ups, ``stats`` are given too: ``min``, ``max``, ``p95``. What is summed up is that of
-    the window to the second, where there are readings at both ends.
+    the window to the second, where there are readings at both ends; with ``exact``, so is the rest.
     """
-    has_sums = bool(SUMS.intersection(names))
-    divided = parts(tier, window.start, window.end, known(table, now), exact=has_sums)
+    exact = exact or bool(SUMS.intersection(names))
+    divided = parts(tier, window.start, window.end, known(table, now), exact=exact)
     pieces = [
         (bin_s and part.tier.width_s and _binned(table, ids, names, part, bin_s))
         or _part(table, ids, names, part, window, stats, job)

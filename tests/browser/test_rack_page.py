@@ -35,13 +35,13 @@ def test_the_chart_shows_power_and_budget_under_the_policy(
 ) -> None:
     visitor = visits(theme="dark")
     page = visitor.open(f"/racks/{small.racks['oslo/A01'].pk}/")
-    expect(page.locator("#chart .main-svg").first).to_be_visible()
+    expect(page.locator("#timeline .main-svg").first).to_be_visible()
     # Plotly's own rules are in force: without them the layers stand below each other.
     position = page.evaluate(
-        "getComputedStyle(document.querySelector('#chart .main-svg')).position"
+        "getComputedStyle(document.querySelector('#timeline .main-svg')).position"
     )
     assert position == "absolute"
-    box = page.locator("#chart").bounding_box()
+    box = page.locator("#timeline").bounding_box()
     assert box is not None
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     page.wait_for_timeout(300)

@@ -22,8 +22,6 @@ from admission.learned.models import Draw, StartForecast
 from admission.queue.queue_status import TraceLine
 from dashboard import job_log, jobs
 from fleet.models import Site
-from headroom.contracts import ThrottleCause
-from telemetry.models import ThrottleEvent
 from tests.builders.accounts import client_of, make_user
 from tests.builders.checkpoints import make_fact
 from tests.builders.fleet import SmallFleet
@@ -303,23 +301,23 @@ class TestRunning:
         )  # fmt: skip
         assert "2.8 kW over 6 min" in text_of(opened(viewer))
 
-    def test_readings_throttling_and_directives_are_on_one_axis(
-        self, viewer: Client, attempt: Attempt, small: SmallFleet
+    def test_its_chart_asks_for_the_attempt_that_is_shown(
+        self, viewer: Client, attempt: Attempt
     ) -> None:
-        now = timezone.now()
-        ThrottleEvent.objects.create(
-            gpu=small.gpu("oslo-a01-n1"), cause=ThrottleCause.SW_POWER_CAP, updated_at=now,
-            opened_at=now - timedelta(minutes=3),
-        )  # fmt: skip
-        make_directive(attempt)
-        html = opened(viewer)
-        rows = re.findall(r'<span class="clip" title="([^"]+)">', html)
-        for row in ("attempt 1", "power of its GPUs", "hottest GPU", "throttling"):
-            assert row in rows
-        assert "set batch scale" in rows
-        assert 'class="act-limit"' in html
-        # Those of other jobs are not its: 6 GPUs at 400 W.
-        assert "2.4 kW, limit 4.2 kW" in html
+        html = opened(viewer, f"{URL}?range=1h&attempt=1&zone=local&compare=before")
+        figure = "/api/v1/jobs/llama-ft-12/timeline?phase=train&amp;attempt=1"
+        assert f'data-figure="{figure}"' in html
+        assert 'data-query="range=1h"' in html
+        assert f'href="{figure}&amp;format=csv&amp;points=5000&amp;range=1h"' in html
+        # Links of the picker keep what else is chosen.
+        assert 'href="?range=6h&amp;attempt=1&amp;zone=local&amp;compare=before"' in html
+        assert 'href="?range=1h&amp;attempt=1&amp;compare=before"' in html
+
+    def test_a_range_that_is_none_is_said_with_its_field(
+        self, viewer: Client, attempt: Attempt
+    ) -> None:
+        assert "zone: give one of utc, local" in text_of(opened(viewer, f"{URL}?zone=mars", 400))
+        assert "range: " in text_of(opened(viewer, f"{URL}?range=soon", 400))
 
     def test_the_ledger_tells_each_step_of_what_it_was_told(
         self, viewer: Client, attempt: Attempt

@@ -71,14 +71,3 @@ def test_a_live_axis_moves_in_steps_and_keeps_both_ends_inside() -> None:
     assert (first.start, first.end) == (1000.0, 3400.0)
     assert (second.start, second.end) == (1000.0, 3410.0)
     assert Axis(1009.0, 3409.0).steady() == second
-
-
-def test_several_lines_share_a_scale() -> None:
-    svg = axis.lines(AXIS, [1000.0, 2000.0], [("line", [0.0, 5.0]), ("limit", [10.0, 10.0])], "W")
-    assert 'class="act-line" d="M0.0 54.0 L1000.0 28.0"' in svg
-    assert 'class="act-limit" d="M0.0 2.0 L1000.0 2.0"' in svg
-
-
-def test_lines_that_never_change_are_half_way_up() -> None:
-    svg = axis.lines(AXIS, [1000.0, 2000.0], [("line", [95.0, 95.0])], "")
-    assert 'd="M0.0 28.0 L1000.0 28.0"' in svg

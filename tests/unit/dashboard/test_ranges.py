@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+from urllib.parse import parse_qsl
+
 import pytest
 
 from dashboard import ranges
+from dashboard.ranges import Choice
+from telemetry.spans import Span
 
 NOW = 1_800_000_000.0
 
@@ -40,9 +44,49 @@ def test_a_form_that_was_left_empty_asks_for_the_default() -> None:
     assert (picker.span.range, picker.error) == ("1h", "")
 
 
+def chosen(choices: list[Choice]) -> list[tuple[str, str]]:
+    return [(each.words, each.href) for each in choices if each.chosen]
+
+
+def test_links_keep_zone_comparison_and_what_else_the_page_shows() -> None:
+    params = {"range": "6h", "zone": "local", "compare": "before", "metric": "heat", "x": "y"}
+    picker = ranges.read(params, NOW, keep=("metric",))
+    assert chosen(picker.ranges) == [("6 h", "?range=6h&metric=heat&zone=local&compare=before")]
+    assert [each.href for each in picker.zones] == [
+        "?range=6h&metric=heat&compare=before",
+        "?range=6h&metric=heat&zone=local&compare=before",
+    ]
+    assert picker.comparison == Choice(
+        "?range=6h&metric=heat&zone=local", "compare with the range before", chosen=True
+    )
+    assert picker.hidden == {"metric": "heat", "zone": "local", "compare": "before"}
+
+
+def test_a_live_span_is_fixed_at_its_ends_and_a_fixed_one_goes_live_at_its_length() -> None:
+    live, fixed = ranges.read({"range": "1h"}, NOW).modes
+    assert (live.chosen, fixed.chosen) == (True, False)
+    then = dict(parse_qsl(fixed.href.removeprefix("?")))
+    assert ranges.read(then, NOW + 500.0).span == Span(NOW - 3600.0, NOW)
+    live, fixed = ranges.read(then, NOW).modes
+    assert (live.href, live.chosen, fixed.chosen) == ("?range=3600s", False, True)
+
+
+def test_of_what_has_ended_all_is_shown_and_ranges_end_with_it() -> None:
+    life = Span(1000.0, 9000.0)
+    picker = ranges.read({}, NOW, life=life)
+    assert (picker.span, picker.query, picker.modes) == (life, "", [])
+    assert chosen(picker.ranges) == [("all", "?")]
+    picker = ranges.read({"range": "15m"}, NOW, life=life)
+    assert (picker.span.start, picker.span.end, picker.span.live) == (8100.0, 9000.0, False)
+
+
 @pytest.mark.parametrize(
-    "params", [{"range": "soon"}, {"from": "2", "to": "1"}, {"to": "2026-11-20"}]
-)
+    "params",
+    [
+        {"range": "soon"}, {"from": "2", "to": "1"}, {"to": "2026-11-20"}, {"zone": "mars"},
+        {"compare": "after"},
+    ],
+)  # fmt: skip
 def test_what_is_wrong_is_said_and_the_default_shown(params: dict[str, str]) -> None:
     picker = ranges.read(params, NOW)
     assert picker.error

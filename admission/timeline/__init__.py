@@ -1,0 +1,1 @@
+"""Attempts on one time axis: what was read of them, and what was done to them."""

@@ -1,0 +1,1 @@
+"""Figures: rows of readings on one time axis, with what happened meanwhile."""
