@@ -22,6 +22,7 @@ from dashboard.views import (
     rules,
     search,
     slos,
+    submission,
     throttle,
     what_if,
 )
@@ -85,6 +86,10 @@ urlpatterns = [
     path("slos/", slos.page, name="slos"),
     path("slos/<slug:name>/", slos.detail, name="slo"),
     path("queue/", queue.page, name="queue-page"),
+    # No job's name begins so.
+    path("jobs/_new/", submission.submit, name="submit-job"),
+    path("jobs/_check", submission.check, name="check-job"),
+    path("jobs/_dry-run", submission.dry_run, name="dry-run-job"),
     path("jobs/<str:name>/", jobs.page, name="job-page"),
     path("jobs/<str:name>/<slug:verb>", jobs.act, name="act-on-job"),
     path("classes/", classes.page, name="classes-page"),

@@ -185,6 +185,7 @@ def _page(
         "errors": errors or [],
         "spec": jobs.spec_text(shown.job) if shown.sees_whole else "",
         "may_change": shown.may_change,
+        "may_submit": shown.user.can(Capability.SUBMIT_JOBS),
         "may_raise": shown.user.can(Capability.EDIT_POLICIES),
         "job_is_over": shown.job.state not in Job.OPEN,
         "any_waits": shown.any_waits,

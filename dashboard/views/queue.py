@@ -103,6 +103,7 @@ def _listed(
         "total_gpus": len(snapshot.current().gpus),
         "any_ever": bool(now.total) or Job.objects.exists(),
         "fixes_url": _fixes_url(rows, params),
+        "may_submit": user.can(Capability.SUBMIT_JOBS),
     }
     return _PANEL, reverse("live-queue"), params, context
 

@@ -57,7 +57,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "physics",
         "headroom.contracts",
         "headroom.documents",
-        "headroom.jobs.words",
+        "headroom.jobs",
         "headroom.numbers",
         "accounts",
         "fleet",

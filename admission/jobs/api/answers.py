@@ -17,11 +17,14 @@ from admission.core.cycle.whatif import DryRun, Explanation
 from admission.core.reasons import Reason
 from admission.core.request import Placement
 from admission.core.response.first_step import FirstStep
+from admission.cycle import live
 from admission.jobs import elements, needs, visible
 from admission.jobs.api.serializers import JobSerializer, PhaseSerializer, array_of
 from admission.jobs.applying import applicable_to
 from admission.jobs.models import Dependency, Job, Phase
+from admission.jobs.submission import Prepared
 from admission.queue import queue_status
+from headroom.jobs import reading
 from headroom.jobs.spec import PhaseSpec
 
 __all__ = ["at", "dry_run", "estimate", "explained", "job", "queued", "told"]
@@ -84,14 +87,23 @@ def estimate(pending_status: queue_status.PendingStatus) -> dict[str, Any]:
     return {name: getattr(pending_status, name) for name in names}
 
 
-def dry_run(
+def dry_run(prepared: Prepared, visibility: Visibility) -> list[dict[str, Any]]:
+    """Return what would become of each phase of a job that is not saved: the solver says."""
+    spec = prepared.resolved.spec
+    job = Job(spec=reading.as_json(spec), job_class=spec.job_class, priority=spec.priority)
+    return [
+        _tried(job, phase, live.dry_run(request), visibility, prepared.dependencies)
+        for phase, request in zip(spec.phases, prepared.requests, strict=True)
+    ]
+
+
+def _tried(
     job: Job,
     phase: PhaseSpec,
     found: DryRun,
     visibility: Visibility,
     dependencies: Iterable[Dependency],
 ) -> dict[str, Any]:
-    """Return the dry run of one phase of a job that is not saved."""
     placement = found.placement
     return {
         "phase": phase.name,

@@ -378,18 +378,12 @@ class JobEventsView(SeeingView, generics.ListAPIView[JobEvent]):
 
 
 def _dry_run(prepared: submission.Prepared, visibility: Visibility) -> dict[str, Any]:
-    spec = prepared.resolved.spec
-    pairs = zip(spec.phases, prepared.requests, strict=True)
-    job = Job(spec=reading.as_json(spec), job_class=spec.job_class, priority=spec.priority)
     answer = {
         "dry_run": True,
         "project": prepared.project.name,
-        "job_class": spec.job_class,
+        "job_class": prepared.resolved.spec.job_class,
         "at": timezone.now(),
-        "phases": [
-            answers.dry_run(job, phase, live.dry_run(request), visibility, prepared.dependencies)
-            for phase, request in pairs
-        ],
+        "phases": answers.dry_run(prepared, visibility),
     }
     return dict(DryRunAnswerSerializer(answer).data)
 
