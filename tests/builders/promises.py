@@ -273,11 +273,11 @@ class Tally:
 
     @contextmanager
     def noting(self, seed: int, what: str) -> Iterator[None]:
-        """Note a promise that is found to be broken, and go on."""
+        """Note a promise that is found to be broken, or cannot be checked, and go on."""
         try:
             yield
-        except AssertionError as exc:
-            self.broken.append(f"seed {seed}: {what}: {str(exc)[:300]}")
+        except (AssertionError, ValueError) as exc:
+            self.broken.append(f"seed {seed}: {what}: {type(exc).__name__}: {str(exc)[:300]}")
 
 
 def play(seed: int, tally: Tally, *, steps: int = 4) -> None:

@@ -150,7 +150,7 @@ class Reservations:
         room for several makes all others wait longer, and few of them begin sooner by it.
         """
         pool = pool_of(request)
-        return not self.is_full and all(pool_of(each.request) != pool for each in self.kept)
+        return all(pool_of(each.request) != pool for each in self.kept)
 
     def reserve(self, request: Request, rank: int) -> bool:
         """Reserve room for a blocked job from when there will be enough; False if never."""
@@ -416,19 +416,24 @@ class Reservations:
         return placed(self._beside, request)
 
     def of_those_before(
-        self, rank: int, cluster: Cluster, behind: Sequence[Ending] = ()
+        self, rank: int, cluster: Cluster, behind: Sequence[tuple[int, Ending]] = ()
     ) -> Reservations:
         """Return the reservations of those before ``rank``, on ``cluster``: to be read only.
 
-        ``behind``: who stands on the fleet and comes after them, and is taken off it.
+        ``behind``: who is taken off the fleet, on which it stood, and in which place of the order.
         """
         found = Reservations(cluster, (), most=0)
         found.kept = [self._without(each, behind) for each in self.kept if each.rank < rank]
         found._may_move, found._accounts, found._run = self._may_move, self._accounts, self._run
         return found
 
-    def _without(self, kept: Reservation, behind: Sequence[Ending]) -> Reservation:
-        stay = [each for each in behind if self._stays(kept, each.request, each.at)]
+    def _without(self, kept: Reservation, behind: Sequence[tuple[int, Ending]]) -> Reservation:
+        # Whoever was there before the reservation was made counts by its end alone.
+        stay = [
+            each
+            for rank, each in behind
+            if each.at > kept.at or (rank > kept.rank and self._stays(kept, each.request, each.at))
+        ]
         if not stay:
             return kept
         then = kept.then.copy()

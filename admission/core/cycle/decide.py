@@ -121,6 +121,8 @@ class _Cycle:
         self._queue = Queue(snapshot)
         self._admitted: list[Admission] = []
         self._verdicts: dict[str, Verdict] = {}
+        #: by key: behind how many that wait for others' heat a job was tried in the last round
+        self._behind: dict[str, int] = {}
         self._leaving: dict[str, Preemption] = {}
         #: those that have asked others to give way, or for whom nobody does
         self._asked: set[str] = set()
@@ -180,8 +182,14 @@ class _Cycle:
 
     def _try(self, pending: Pending, rank: int, *, may_start: bool) -> Verdict:
         """Start a job, or keep what it needs for it."""
-        verdict = self._verdict(pending, rank)
-        self._verdicts[pending.request.key] = verdict
+        key = pending.request.key
+        before, has_more_room = self._verdicts.get(key), self._has_more_room(key)
+        verdict = self._verdict(pending, rank, before if not has_more_room else None)
+        self._verdicts[key] = verdict
+        if has_more_room and self._refused.pop(key, ""):
+            self._asked.discard(key)
+        self._behind[key] = len(self._queue.staggered)
+        may_start = may_start and (before is None or before.may_start_yet)
         if verdict.stage < Stage.RAMP or verdict.placement is None:
             self._keep_for(pending.request, rank, verdict)
         elif verdict.stage is Stage.ADMITTED and may_start:
@@ -190,8 +198,10 @@ class _Cycle:
             self._queue.stagger(pending.request, rank, verdict.placement)
         return verdict
 
-    def _verdict(self, pending: Pending, rank: int) -> Verdict:
-        before = self._verdicts.get(pending.request.key)
+    def _has_more_room(self, key: str) -> bool:
+        return self._queue.has_more_room(self._behind.get(key, 0))
+
+    def _verdict(self, pending: Pending, rank: int, before: Verdict | None) -> Verdict:
         if before is None:
             return self._queue.verdict(pending, rank)
         return self._queue.again(pending, rank, before)

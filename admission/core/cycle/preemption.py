@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from admission.core.cycle.entitlement import Claim, Ground
 from admission.core.cycle.queue import Queue, Stage, Verdict
-from admission.core.cycle.victims import Victim, Wanted, cheapest
+from admission.core.cycle.victims import Leaving, Victim, Wanted, cheapest
 from admission.core.request import Request
 from admission.core.response.shedding import lost_gpu_s
 from admission.core.snapshot import Running
@@ -57,11 +57,15 @@ def preempt_for(queue: Queue, request: Request, rank: int, verdict: Verdict) -> 
         return Asked()
     wanted = Wanted(queue, request, rank, by_quota=verdict.stage is Stage.QUOTAS)
     if wanted.fits_soon():
+        queue.awaiting.add(request.key)
         return Asked(refused="fits once what ends within the grace of a preemption has ended")
     victims, spared = _victims(queue, request, claim, by_class=by_class)
     found = cheapest(victims, wanted)
     if found is None:
         return Asked(refused=_not_enough(len(victims), spared))
+    found = _behind_others(found, victims, wanted)
+    if found is None:
+        return Asked(refused="what comes free goes to jobs ahead of it, and is not enough for both")
     leaving, placement = found
     if refused := _too_many(queue, len(leaving)):
         return Asked(refused=refused)
@@ -72,6 +76,18 @@ def preempt_for(queue: Queue, request: Request, rank: int, verdict: Verdict) -> 
         return Asked(refused="would stand where a job ahead of it is to")
     queue.make_room(keys, request, rank, placement)
     return Asked(leaving, Ground.CLASS if by_class or claim is None else claim.ground)
+
+
+def _behind_others(found: Leaving, victims: Sequence[Victim], wanted: Wanted) -> Leaving | None:
+    """Return the jobs that end where those ahead take of what comes free; None: all are too few.
+
+    What comes free goes by the order. Were they enough for the asking job alone, they would end
+    for others, and it would ask again.
+    """
+    leaving, _ = found
+    behind = wanted.behind_others()
+    placement = behind.fits([each.request.key for each in leaving])
+    return cheapest(victims, behind) if placement is None else (leaving, placement)
 
 
 def _asks_by_class(queue: Queue, request: Request) -> bool:

@@ -72,9 +72,18 @@ class Verdict:
         """
         if self.stage is Stage.QUOTAS and self.placement is not None:
             return True
-        return self.stage is Stage.RAMP or any(
+        return self.stage in (Stage.RAMP, Stage.ADMITTED) or any(
             each.token is ReasonToken.BACKFILL_RESERVATION for each in self.reasons
         )
+
+    @property
+    def may_start_yet(self) -> bool:
+        """Whether the job may start in a later round of the cycle, once it fits.
+
+        Where it waits for others' heat, or for what others hold, it begins with the next cycle: a
+        dry run does not foresee what others take meanwhile.
+        """
+        return self.stage in (Stage.QUOTAS, Stage.RESERVATIONS)
 
 
 #: Holds what no further job may take.
@@ -96,6 +105,9 @@ class Queue:
         }
         #: by key: those that start now but for the heat of others, with their rank
         self.staggered: dict[str, tuple[int, Request, Placement]] = {}
+        #: by key, of those of the round before that do not hold the same place again: where they
+        #: stood, and which of them each was, in order
+        self._left: dict[str, tuple[int, Placement]] = {}
         self._closed: frozenset[int] = frozenset()
         self._closing: list[Placement] = []
         #: project and user of each job, by key
@@ -105,6 +117,8 @@ class Queue:
         self._before = frozenset(self.endings)
         #: those that were asked to give way since
         self.leaving: set[str] = set()
+        #: those that fit once what is about to end has ended
+        self.awaiting: set[str] = set()
         #: by key of a job that moves: what is held for it beside what it has
         self.moved: dict[str, Moved] = {}
         for each in snapshot.running:
@@ -202,6 +216,9 @@ class Queue:
             self.cluster.free(each, _NOBODY)
         for _, request, placement in self.staggered.values():
             self.cluster.free(placement, request)
+        self._left = {
+            key: (at, place) for at, (key, (_, _, place)) in enumerate(self.staggered.items())
+        }
         self._closed, self._closing, self.staggered = frozenset(), [], {}
         if self._has_given_way:
             self.quotas, self._has_given_way = self._quotas(), False
@@ -243,6 +260,8 @@ class Queue:
 
     def _hold(self, request: Request, placement: Placement, end_at: float) -> None:
         self.cluster.allocate(placement, request)
+        if self._left.get(request.key, (0, None))[1] == placement:
+            del self._left[request.key]
         self.quotas.take(request, placement, end_at)
         self.reservations.take(request, placement, end_at)
 
@@ -266,6 +285,7 @@ class Queue:
             self.holdings.add(ending.request.project, -given_back)
         # What it is to have counts as held: its project asks back no more than is due to it.
         self.holdings.add(request.project, request.counted(len(placement.gpus)))
+        self.awaiting.add(request.key)
         self.reservations.reserve_after(leaving, request, rank, placement)
         self._keep_quotas(request, rank)
         self._has_given_way = True
@@ -276,7 +296,7 @@ class Queue:
 
     def keep_for(self, request: Request, rank: int, verdict: Verdict) -> None:
         """Reserve for a refused job, so that those behind it do not take its resources."""
-        by_ends = verdict.is_cured_by_ends and self.reservations.may_reserve(request)
+        by_ends = verdict.is_cured_by_ends and self._may_reserve(request)
         by_quota = verdict.stage is Stage.QUOTAS and self.quotas.may_keep(request)
         if not (by_ends or by_quota):
             return
@@ -288,6 +308,17 @@ class Queue:
             self.quotas.keep(request, rank, self.now, verdict.placement)
         elif self.reservations.reserve(request, rank):
             self._keep_quotas(request, rank)
+
+    def _may_reserve(self, request: Request) -> bool:
+        """Say whether room on the fleet is kept for a blocked job.
+
+        It is for one that others give way to, also beside one ahead of it that wants alike: those
+        behind it would take what they leave.
+        """
+        reservations = self.reservations
+        return not reservations.is_full and (
+            request.key in self.awaiting or reservations.may_reserve(request)
+        )
 
     def _close_full_places(self) -> None:
         """Take the free GPUs out of the fleet where restrictions let no further job run."""
@@ -333,6 +364,15 @@ class Queue:
         """Say whether a job that moved stands where it was to: as large as its quotas leave it."""
         is_enough = fitted.min_gpus <= len(kept.gpus) <= fitted.gpus
         return is_enough and may_stand(self.cluster, fitted, kept)
+
+    def has_more_room(self, behind: int) -> bool:
+        """Say whether a job of the round before finds more free than it did then.
+
+        ``behind``: before so many of those that wait for others' heat it was tried. Of these some
+        do not stand where they stood.
+        """
+        first = next(iter(self._left.values()), None)
+        return first is not None and first[0] < behind
 
     def again(self, pending: Pending, rank: int, before: Verdict) -> Verdict:
         """Return the verdict of a later round: a job that did not fit fits no better now.
@@ -396,7 +436,7 @@ class Queue:
         that is returned shares much with this one: ask it, and change nothing.
         """
         behind = [
-            (request, placement)
+            (its_rank, request, placement)
             for its_rank, request, placement in self.staggered.values()
             if its_rank >= rank or request.key == key
         ]
@@ -405,10 +445,13 @@ class Queue:
         turn = copy.copy(self)
         if behind:
             turn.cluster = self.cluster.copy()
-            turn.cluster.free_all([(placement, request) for request, placement in behind])
-            turn.ramp = self.ramp.without([placement for _, placement in behind])
-            turn._give_back(behind)
-        gone = [Ending(self._end_if_now(request), request, place) for request, place in behind]
+            turn.cluster.free_all([(placement, request) for _, request, placement in behind])
+            turn.ramp = self.ramp.without([placement for _, _, placement in behind])
+            turn._give_back([(request, placement) for _, request, placement in behind])
+        gone = [
+            (its_rank, Ending(self._end_if_now(request), request, place))
+            for its_rank, request, place in behind
+        ]
         turn.reservations = self.reservations.of_those_before(rank, turn.cluster, gone)
         return turn
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from admission.core.cycle.backfill import held_by, hold_free_part
 from admission.core.cycle.queue import Queue
+from admission.core.cycle.quotas import Quotas
 from admission.core.placement.cluster import Cluster
 from admission.core.placement.place import placed
 from admission.core.placement.refusals import may_have_room
@@ -23,9 +24,11 @@ from admission.core.request import Locality, Placement, Request
 from admission.core.response.shedding import rank_by_watts_per_lost_work
 from admission.core.snapshot import Running
 
-__all__ = ["Victim", "Wanted", "cheapest", "groups_of"]
+__all__ = ["Leaving", "Victim", "Wanted", "cheapest", "groups_of"]
 
 Ints = npt.NDArray[np.int64]
+#: The jobs that end, and where the waiting one stands then.
+Leaving = tuple[tuple[Running, ...], Placement]
 
 #: So many sets are tried by the solver, and looked at, for one job; on fleets of more than so many
 #: GPUs fewer are, as each takes longer there.
@@ -47,9 +50,24 @@ class Victim:
 class Wanted:
     """What one waiting job asks for, by its quotas too where these are in its way."""
 
-    def __init__(self, queue: Queue, request: Request, rank: int, *, by_quota: bool) -> None:
+    def __init__(
+        self,
+        queue: Queue,
+        request: Request,
+        rank: int,
+        *,
+        by_quota: bool,
+        lets_ahead: bool = False,
+    ) -> None:
+        """``lets_ahead``: those ahead of it who wait for longer take of what comes free first."""
         self.queue, self.request = queue, request
-        self._rank, self._by_quota = rank, by_quota
+        self._rank, self._by_quota, self._lets_ahead = rank, by_quota, lets_ahead
+
+    def behind_others(self) -> Wanted:
+        """Return the same for where those ahead of it have taken of what comes free."""
+        return Wanted(
+            self.queue, self.request, self._rank, by_quota=self._by_quota, lets_ahead=True
+        )
 
     def fits_soon(self) -> bool:
         """Say whether it fits once the jobs end that end within the grace of a preemption."""
@@ -63,22 +81,30 @@ class Wanted:
         ``over``: a copy of the fleet without them, where there is one.
         """
         queue, request = self.queue, self.request
-        end_at = queue.now + request.walltime_s
-        quotas = queue.quotas
         if self._by_quota:
-            endings = [queue.endings[key] for key in ended]
-            quotas = quotas.without([(each.request, each.placement, each.at) for each in endings])
-            fitted = quotas.fitted(request, end_at, self._rank)
+            end_at = queue.now + request.walltime_s
+            fitted = self._quotas_after(ended).fitted(request, end_at, self._rank)
             if isinstance(fitted, tuple):
                 return None
             request = fitted
         then = self._less_what_is_kept(over or self.once_over(queue.cluster, ended))
         found = placed(then, request) if may_have_room(then, request) else None
-        if found is None:
-            return None
-        if self._by_quota and quotas.refusals(self.request, found, end_at, self._rank):
-            return None
-        return found
+        return found if found is not None and self._is_allowed(ended, found) else None
+
+    def _quotas_after(self, ended: Sequence[str]) -> Quotas:
+        """Return the quotas once jobs, by key, have given back what they hold of them."""
+        endings = [self.queue.endings[key] for key in ended]
+        return self.queue.quotas.without(
+            [(each.request, each.placement, each.at) for each in endings]
+        )
+
+    def _is_allowed(self, ended: Sequence[str], placement: Placement) -> bool:
+        """Say whether its quotas let it stand there, as they are now or once jobs have ended."""
+        end_at = self.queue.now + self.request.walltime_s
+        asked = self.request, placement, end_at, self._rank
+        if not self.queue.quotas.refusals(*asked):
+            return True
+        return not self._quotas_after(ended).refusals(*asked)
 
     def once_over(self, cluster: Cluster, ended: Sequence[str]) -> Cluster:
         """Return the fleet once jobs, by key, are over, too."""
@@ -93,14 +119,16 @@ class Wanted:
         # What others have booked is asked for the time that it begins at.
         cluster.now = soon
         for each in self.queue.reservations.kept:
-            if each.rank < self._rank and each.at <= soon:
+            if each.rank >= self._rank:
+                continue
+            if each.at <= soon:
                 hold_free_part(cluster, each.placement, each.request)
+            elif self._lets_ahead and (sooner := placed(cluster, each.request)) is not None:
+                cluster.allocate(sooner, each.request)
         return cluster
 
 
-def cheapest(
-    victims: Sequence[Victim], wanted: Wanted
-) -> tuple[tuple[Running, ...], Placement] | None:
+def cheapest(victims: Sequence[Victim], wanted: Wanted) -> Leaving | None:
     """Return the jobs that end, and where the waiting one stands then; None: all are too few."""
     search = _Search(victims, wanted)
     if not victims or wanted.fits(search.keys(range(len(victims)))) is None:

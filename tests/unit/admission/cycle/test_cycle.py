@@ -409,11 +409,36 @@ def test_nobody_gives_way_twice_or_to_one_who_may_not_ask() -> None:
     world = _world(classes=URGENT)
     world.submit(make_request("a/train", gpus=8, preemptible=True, walltime_s=1e5))
     world.cycle()
-    world.submit(make_request("b/train", gpus=8, priority=90))
+    world.submit(make_request("b/train", gpus=8, priority=40))
     assert world.cycle().preempt == ()
     world.submit(_urgent())
     assert len(world.cycle().preempt) == 1
     assert world.cycle().preempt == ()
+
+
+def test_nobody_gives_way_where_one_ahead_would_take_what_comes_free() -> None:
+    world = _world(classes=URGENT)
+    world.submit(make_request("a/train", gpus=8, preemptible=True, walltime_s=1e5))
+    world.cycle()
+    world.submit(make_request("b/train", gpus=8, priority=90))
+    world.submit(_urgent())
+    decisions = world.cycle()
+    assert decisions.preempt == ()
+    assert "goes to jobs ahead of it" in decisions.waiting["urgent/train"].refused
+
+
+def test_enough_give_way_for_those_ahead_too() -> None:
+    world = _world(nodes=2, classes=URGENT)
+    for name in ("a", "c"):
+        world.submit(make_request(f"{name}/train", gpus=8, preemptible=True, walltime_s=1e5))
+    world.cycle()
+    world.submit(make_request("b/train", gpus=8, priority=90))
+    world.submit(_urgent(gpus=8))
+    assert {each.key for each in world.cycle().preempt} == {"a/train", "c/train"}
+    assert world.cycle().preempt == ()
+    world.now += 120.0
+    world.end_due()
+    assert _started(world.cycle()) == {"b", "urgent"}
 
 
 def test_what_is_not_preemptible_or_counts_as_much_stays() -> None:
