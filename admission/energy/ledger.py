@@ -13,10 +13,11 @@ from typing import Any, TypeVar
 import numpy as np
 from django.conf import settings
 from django.db import connection, models, transaction
+from django.db.models import Max
 
 from admission.core.energy.amounts import total_by
 from admission.core.energy.holders import FIRST_JOB
-from admission.energy import rating
+from admission.energy import metrics, rating
 from admission.energy.models import ClosedHour, JobHour, PlaceHour, ProjectHour, SiteHour
 from admission.energy.reading import Hour, read_hour
 from fleet import locks, snapshot
@@ -47,6 +48,8 @@ def close_due(now: float) -> bool:
         if held:
             for hour in _due(datetime.fromtimestamp(now, UTC))[:_AT_ONCE]:
                 close_hour(snapshot.fresh(), hour, datetime.fromtimestamp(now, UTC))
+            newest = SiteHour.objects.aggregate(newest=Max("hour"))["newest"]
+            metrics.show(SiteHour.objects.filter(hour=newest))
         return held
 
 

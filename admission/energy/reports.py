@@ -21,7 +21,7 @@ from admission.energy.models import ClosedHour, SiteHour
 from admission.jobs.models import Project
 from telemetry.spans import Span
 
-__all__ = ["By", "NotForReader", "Report", "Row", "report", "total_of"]
+__all__ = ["By", "NotForReader", "Report", "Row", "of_job", "report", "total_of"]
 
 _HOUR = timedelta(hours=1)
 _MS_PER_H = 3_600_000.0
@@ -125,6 +125,12 @@ def report(by: By, span: Span, user: User) -> Report:
     )  # fmt: skip
 
 
+def of_job(name: str) -> Row | None:
+    """Return what a job came to in all hours that are closed; None: in none. One query."""
+    statement = _jobs(By.JOB, "it.job = %s")
+    return next(map(_job_row, _rows(statement, [name])), None)
+
+
 def _most_first(row: Row) -> Any:
     return -row.mj, row.name
 
@@ -176,9 +182,10 @@ SELECT {key}, sum(it.gpu_mj), sum(it.host_mj), sum(it.shared_mj), sum(it.overhea
        coalesce(sum(it.gpu_ms::float8 * site.gpu_hour), 0) / 3.6e6
 FROM {table} AS it
 LEFT JOIN admission_energy_sitehour AS site ON site.hour = it.hour AND site.site = it.site
-WHERE it.hour >= %s AND it.hour < %s AND (%s::text[] IS NULL OR it.project = ANY(%s))
+WHERE {which}
 GROUP BY 1
 """
+_IN_SPAN = "it.hour >= %s AND it.hour < %s AND (%s::text[] IS NULL OR it.project = ANY(%s))"
 
 _SITES = """
 SELECT {key}, sum(site.jobs_mj), sum(site.idle_mj), sum(site.unmanaged_mj), sum(site.residual_mj),
@@ -212,22 +219,32 @@ _PUE_KNOWN = [
 
 
 def _of_jobs(by: By, start: datetime, end: datetime, own: list[str] | None) -> list[Row]:
+    return [_job_row(row) for row in _rows(_jobs(by, _IN_SPAN), [start, end, own, own])]
+
+
+def _jobs(by: By, which: str) -> str:
+    """Return the statement of projects or jobs, of those rows that ``which`` chooses."""
     table = "admission_energy_jobhour" if by is By.JOB else "admission_energy_projecthour"
-    statement = _JOBS.format(
-        key=f"it.{by}", table=table, mj=_OF_JOB, site_mj=_SITE_MJ, rated=_RATED.format(mj=_OF_JOB)
+    return _JOBS.format(
+        key=f"it.{by}", table=table, mj=_OF_JOB, site_mj=_SITE_MJ, which=which,
+        rated=_RATED.format(mj=_OF_JOB),
+    )  # fmt: skip
+
+
+def _job_row(row: tuple[Any, ...]) -> Row:
+    (
+        key, gpu, host, shared, overhead, gpu_ms, carbon, carbon_mj, money, price_mj, demand,
+        gpu_hours,
+    ) = row  # fmt: skip
+    return Row(
+        name=_name(key),
+        parts_mj=_whole(gpu=gpu, host=host, shared=shared, overhead=overhead),
+        gpu_ms=int(gpu_ms),
+        carbon_kg=carbon,
+        carbon_mj=int(carbon_mj),
+        price_mj=int(price_mj),
+        money={"energy": money, "demand": demand, "gpu_hours": gpu_hours},
     )
-    return [
-        Row(
-            name=_name(key),
-            parts_mj=_whole(gpu=gpu, host=host, shared=shared, overhead=overhead),
-            gpu_ms=int(gpu_ms), carbon_kg=carbon, carbon_mj=int(carbon_mj), price_mj=int(price_mj),
-            money={"energy": money, "demand": demand, "gpu_hours": gpu_hours},
-        )
-        for (
-            key, gpu, host, shared, overhead, gpu_ms, carbon, carbon_mj, money, price_mj, demand,
-            gpu_hours,
-        ) in _rows(statement, [start, end, own, own])
-    ]  # fmt: skip
 
 
 def _of_places(by: By, start: datetime, end: datetime) -> list[Row]:

@@ -32,7 +32,7 @@ from admission.jobs.submission import Conflict, SpecError
 from admission.logs.reading import NotThere
 from admission.queue import queue_status
 from admission.timeline import reading
-from dashboard import goodput, job_log, jobs, panels, placement, queue, ranges, state
+from dashboard import energy, goodput, job_log, jobs, panels, placement, queue, ranges, state
 from dashboard.timeline import Figure
 from fleet import snapshot
 from fleet.cache import KeyedCache
@@ -235,7 +235,11 @@ def _it_has_begun() -> HttpResponse:
 def goodput_panel(request: HttpRequest, name: str) -> HttpResponse:
     """Where the time of the job's GPUs went, for htmx."""
     shown = _shown(request, name)
-    context = {"account": goodput.of(shown.job, time.time()), "job": shown.job}
+    context = {
+        "account": goodput.of(shown.job, time.time()),
+        "energy": energy.of_job(shown.job),
+        "job": shown.job,
+    }
     return render(request, _GOODPUT, context)
 
 

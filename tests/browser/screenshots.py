@@ -27,6 +27,7 @@ _PAGES = {
     "classes": "/classes/",
     "class": "/documents/classes/checkpoint-heavy/",
     "policy": "/documents/admission-policies/headroom/",
+    "energy": "/energy/",
     "slos": "/slos/",
     "slo": "/slos/training-begins/",
     "rules": "/rules/",

@@ -24,7 +24,7 @@ PAGES = [
     "incidents", "incident", "run", "rules", "rule", "rule-edit", "playbooks", "playbook",
     "queue", "queue-running", "queue-ended", "job", "job-running", "job-later", "classes",
     "class", "class-edit", "policy",
-    "slos", "slo", "what-if", "what-if-asked",
+    "slos", "slo", "what-if", "what-if-asked", "energy",
     "rack", "node", "gpu", "throttle", "lemons", "failures", "agents", "search", "account",
 ]  # fmt: skip
 
@@ -61,6 +61,7 @@ def path_of(name: str, small: SmallFleet) -> str:
         "class": "/documents/classes/checkpoint-heavy/",
         "class-edit": "/documents/classes/checkpoint-heavy/edit/",
         "policy": "/documents/admission-policies/headroom/",
+        "energy": "/energy/",
         "slos": "/slos/",
         "slo": "/slos/training-begins/",
         "what-if": "/what-if/",

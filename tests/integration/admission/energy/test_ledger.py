@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from prometheus_client import REGISTRY
 
 from admission.energy import ledger as closing
 from admission.energy.models import ClosedHour, JobHour, PlaceHour, ProjectHour, SiteHour
@@ -145,3 +146,15 @@ def test_queries_of_an_hour_do_not_grow_with_nodes_and_jobs(ledger: Ledger) -> N
     with CaptureQueriesContext(connection) as found:
         closing.close_hour(snapshot.fresh(), ledger.hour, ledger.hour + timedelta(hours=2))
     assert len(found) <= 45, [each["sql"][:90] for each in found]
+
+
+def test_metrics_tell_the_parts_of_the_last_hour(ledger: Ledger) -> None:
+    fill(ledger)
+    site = ledger.close()
+    for part in ("jobs", "idle", "unmanaged", "residual"):
+        told = REGISTRY.get_sample_value(
+            "headroom_energy_hour_joules", {"site": "oslo", "part": part}
+        )
+        assert told == getattr(site, f"{part}_mj") / 1000
+    start = REGISTRY.get_sample_value("headroom_energy_hour_start_seconds")
+    assert start == ledger.start

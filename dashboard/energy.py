@@ -1,0 +1,138 @@
+"""The page of energy: what the fleet, its sites and its projects came to, in words and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.conf import settings
+
+from accounts.models import User
+from admission.core.energy.rates import MJ_PER_KWH
+from admission.energy import reports
+from admission.energy.reports import By, Report, Row
+from admission.jobs.models import Job
+from dashboard import units
+from telemetry.spans import Span
+
+__all__ = ["RANGES", "Line", "Page", "of_job", "page"]
+
+#: What may be chosen, as it stands in the address, and in words.
+RANGES = {"24h": "24 h", "7d": "7 days", "30d": "30 days"}
+#: Hours are closed some minutes after they end: what is older is late.
+_LATE = timedelta(hours=3)
+_MOST_LINES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One site or project. Parts are in kWh, in the order of the page's columns."""
+
+    name: str
+    kwh: float
+    parts: tuple[float, ...]
+    carbon_kg: float | None
+    money: float | None
+    gpu_h: float
+    pue: float | None
+    basis: str
+    covered: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """What the page shows. ``residual`` is a share of the energy; None: of nothing."""
+
+    answer: str
+    is_empty: bool
+    is_own: bool
+    newest: datetime | None
+    is_late: bool
+    hours: int
+    missing: int
+    carbon_known: float | None
+    price_known: float | None
+    currency: str
+    sites: Sequence[Line]
+    projects: Sequence[Line]
+    others: int
+
+
+def page(user: User, span: Span, now: datetime) -> Page:
+    """Return the page of a span. Six queries."""
+    projects = reports.report(By.PROJECT, span, user)
+    sites = projects if projects.is_own else reports.report(By.SITE, span, user)
+    total = reports.total_of(sites.rows)
+    expected = int((min(sites.end, now) - sites.start) / timedelta(hours=1))
+    lines = [_line(row) for row in projects.rows]
+    return Page(
+        answer=_answer(total, sites),
+        is_empty=sites.newest is None,
+        is_own=projects.is_own,
+        newest=sites.newest,
+        is_late=sites.newest is not None and now - sites.newest > _LATE,
+        hours=sites.hours,
+        missing=max(expected - sites.hours, 0),
+        carbon_known=_share(total.carbon_mj, total.mj),
+        price_known=_share(total.price_mj, total.mj),
+        currency=settings.ENERGY_CURRENCY,
+        sites=[] if projects.is_own else [_line(row) for row in sites.rows],
+        projects=lines[:_MOST_LINES],
+        others=max(len(lines) - _MOST_LINES, 0),
+    )
+
+
+def of_job(job: Job) -> str:
+    """Return what a job came to in closed hours, in words; "" where there are none. One query."""
+    found = reports.of_job(job.name)
+    if found is None:
+        return ""
+    return " · ".join([f"{units.number(found.kwh, _digits(found.kwh))} kWh", *_rates(found)])
+
+
+def _answer(total: Row, report: Report) -> str:
+    if report.newest is None:
+        return "No hour is closed yet"
+    words = [f"{units.number(total.kwh, _digits(total.kwh))} kWh", *_rates(total)]
+    if total.pue is not None:
+        words.append(f"PUE {units.number(total.pue, 2)}, {total.basis}")
+    if "residual" in total.parts_mj and total.mj > 0:
+        words.append(f"{_percent(total.parts_mj['residual'] / total.mj)} that no part explains")
+    return " · ".join(words)
+
+
+def _rates(row: Row) -> list[str]:
+    words = []
+    if row.carbon_mj:
+        words.append(f"{units.number(row.carbon_kg, _digits(row.carbon_kg))} kg CO2e")
+    if row.price_mj or row.cost:
+        words.append(f"{units.number(row.cost, 2)} {settings.ENERGY_CURRENCY}")
+    return words
+
+
+def _percent(share: float) -> str:
+    """Return a share with a decimal: residuals are small, and that they are is the point."""
+    return f"{units.number(100.0 * share, 1)} %"
+
+
+def _digits(value: float) -> int:
+    return 0 if abs(value) >= 100.0 else 2
+
+
+def _line(row: Row) -> Line:
+    return Line(
+        name=row.name,
+        kwh=row.kwh,
+        parts=tuple(mj / MJ_PER_KWH for mj in row.parts_mj.values()),
+        carbon_kg=row.carbon_kg if row.carbon_mj else None,
+        money=row.cost if row.price_mj or row.cost else None,
+        gpu_h=row.gpu_h,
+        pue=row.pue,
+        basis=row.basis,
+        covered=_share(row.covered_ms, row.gpu_ms),
+    )
+
+
+def _share(part: int | None, whole: int) -> float | None:
+    return None if part is None or whole <= 0 else part / whole
