@@ -155,7 +155,7 @@ def total_of(rows: Iterable[Row]) -> Row:
         name="", parts_mj=merged("parts_mj"), money=merged("money"),
         carbon_kg=sum(row.carbon_kg for row in found), carbon_mj=summed("carbon_mj") or 0,
         price_mj=summed("price_mj") or 0, gpu_ms=summed("gpu_ms") or 0,
-        basis=_one_basis({row.basis for row in found}),
+        basis=_one_basis({row.basis for row in found if row.it_mj} or {row.basis for row in found}),
         **{
             name: summed(name)
             for name in ("covered_ms", "bridged_mj", "it_mj", "overhead_mj", "metered_mj")
@@ -259,7 +259,7 @@ def _of_places(by: By, start: datetime, end: datetime) -> list[Row]:
             money={"energy": money, "demand": demand}, covered_ms=int(covered_ms),
             bridged_mj=int(bridged), it_mj=_or_none(it), overhead_mj=_or_none(overhead),
             metered_mj=int(metered),
-            basis=_one_basis({SiteHour.OverheadBasis(each).label for each in bases}),
+            basis=_basis(bases),
         )
         for (
             key, jobs, idle, unmanaged, residual, gpu_ms, carbon, carbon_mj, money, price_mj,
@@ -303,6 +303,12 @@ def _whole(**parts: Any) -> dict[str, int]:
 
 def _or_none(value: Any) -> int | None:
     return None if value is None else int(value)
+
+
+def _basis(codes: Sequence[int]) -> str:
+    """Return what the PUE of some hours goes by: that of those in which it is known, if any are."""
+    known = [code for code in codes if code in _PUE_KNOWN]
+    return _one_basis({str(SiteHour.OverheadBasis(code).label) for code in known or codes})
 
 
 def _one_basis(found: set[str]) -> str:

@@ -7,6 +7,9 @@ from datetime import timedelta
 
 from django.utils import timezone
 
+from admission.core.energy.closing import Basis
+from admission.core.energy.rates import MJ_PER_KWH
+from admission.energy.models import ClosedHour, ProjectHour, SiteHour
 from fleet import snapshot
 from fleet.models import Gpu
 from policies.incidents.models import Silence
@@ -51,6 +54,7 @@ def make_lively() -> SmallFleet:
     make_ruled()
     make_lively_queue()
     make_promised()
+    make_metered()
     return small
 
 
@@ -94,6 +98,27 @@ def make_promised() -> None:
     make_judged(make_slo(), good=30, bad=1)
     make_judged(make_slo("s" * 100), good=2, bad=60, project="p" * 60)
     make_sampled(30, oslo=0.5, bergen=0.1)
+
+
+def make_metered() -> None:
+    """Have the last hour be closed at two sites, for a project and one with a long name."""
+    now = timezone.now()
+    hour = now.replace(minute=0, second=0, microsecond=0) - timedelta(hours=1)
+    kwh = MJ_PER_KWH
+    ClosedHour.objects.create(hour=hour, closed_at=now)
+    for site, basis in (("oslo", Basis.MEASURED), ("bergen", Basis.NONE)):
+        SiteHour.objects.create(
+            hour=hour, site=site, jobs_mj=41 * kwh, idle_mj=7 * kwh, unmanaged_mj=kwh,
+            residual_mj=-kwh // 2, bridged_mj=kwh, gpu_ms=10, covered_ms=9, it_mj=40 * kwh,
+            overhead_mj=8 * kwh if basis else 0, by_difference_mj=0, basis=basis,
+            it_metered=True, facility_metered=bool(basis), price_per_kwh=0.12,
+            carbon_g_per_kwh=28.0 if basis else None,
+        )  # fmt: skip
+        for project in ("vision", "p" * 60):
+            ProjectHour.objects.create(
+                hour=hour, site=site, project=project, gpu_mj=15 * kwh, host_mj=3 * kwh,
+                shared_mj=kwh // 5, overhead_mj=2 * kwh, gpu_ms=90_000_000,
+            )  # fmt: skip
 
 
 def make_failing(gpu: Gpu) -> None:

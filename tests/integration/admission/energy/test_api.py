@@ -12,6 +12,7 @@ from django.test import Client
 from accounts.roles import Role
 from admission.core.energy.rates import MJ_PER_KWH
 from admission.energy import actions
+from admission.energy.models import SiteHour
 from admission.jobs.models import Project
 from fleet.models import Site
 from tests.builders.accounts import api_client, bearer, make_token, make_user
@@ -92,6 +93,17 @@ def test_a_site_says_its_pue_what_it_goes_by_and_what_was_read(hour: Ledger) -> 
     assert row["metered"] == 0.0
     report = total(hour, "site")
     assert (report["hours"], report["currency"], report["own_projects"]) == (1, "USD", False)
+
+
+def test_a_pue_goes_by_the_hours_and_sites_in_which_it_is_known(hour: Ledger) -> None:
+    row = SiteHour.objects.get()
+    row.pk, row.site, row.basis, row.overhead_mj = None, "bergen", SiteHour.OverheadBasis.NONE, 0
+    row.save()
+    report = total(hour, "site")
+    assert [each["pue_basis"] for each in report["rows"]] == ["not known", "stated"]
+    assert (report["total"]["pue"], report["total"]["pue_basis"]) == (pytest.approx(1.25), "stated")
+    (both,) = total(hour, "hour")["rows"]
+    assert both["pue_basis"] == "stated"
 
 
 def test_rates_that_are_not_known_say_so(ledger: Ledger) -> None:
