@@ -36,6 +36,7 @@ from admission.jobs import catalog, elements, history, progress, resolution
 from admission.jobs.models import Attempt, Job, JobEvent, Phase, Project
 from admission.policy.catalog import policy_in_force
 from fleet import snapshot
+from fleet.slicing import model_name
 from headroom.jobs import reading
 from headroom.jobs.spec import slug
 from headroom.schedulers import contract
@@ -411,12 +412,10 @@ class _Rows:
         if row is None or fleet.parts is None:
             return []
         first, last = fleet.gpu_bounds[row : row + 2].tolist()
-        names = fleet.models.names[fleet.gpus.model[first:last]].tolist()
-        found = [
-            at
-            for at, name in enumerate(names, first)
-            if str(name).endswith(f" {request.slice}") and not self._is_taken[at]
-        ][:count]
+        models = [model_name(str(name), request.slice) for name in fleet.parts.whole.models.names]
+        is_wanted = np.isin(fleet.models.names[fleet.gpus.model[first:last]], models)
+        free = np.flatnonzero(is_wanted & ~self._is_taken[first:last])[:count]
+        found: list[int] = (first + free).tolist()
         self._is_taken[found] = True
         return found
 
