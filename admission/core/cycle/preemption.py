@@ -129,7 +129,7 @@ def _victims(
 ) -> tuple[list[Victim], Counter[str]]:
     """Return the jobs that may be asked, and how many others that run are spared, and why."""
     spared = Counter[str]()
-    open_ = [each for each in queue.snapshot.running if not _is_leaving(queue, each)]
+    open_ = queue.staying()
     costs: dict[str, float] = {}
     if by_class:
         asked = _below(queue, request, open_, spared)
@@ -140,12 +140,6 @@ def _victims(
     may = [each for each in open_ if each.request.key in costs]
     may = _unprotected(queue, request, may, costs, spared)
     return [Victim(each, costs[each.request.key]) for each in may], spared
-
-
-def _is_leaving(queue: Queue, running: Running) -> bool:
-    """Say whether it was preempted, or ends as soon by itself."""
-    soon = queue.now + queue.snapshot.tuning.preemption_grace_s
-    return running.preempting or queue.endings[running.request.key].at <= soon
 
 
 def _below(

@@ -126,8 +126,8 @@ class Queue:
         #: jobs that were asked to give way within the hour, by project
         self.disrupted = Counter(snapshot.disrupted)
         self.quotas = self._quotas()
-        #: some end sooner than the quotas know
-        self._has_given_way = False
+        #: those that end sooner than the quotas remember: as they were to end, and when they do
+        self._sooner: list[tuple[Ending, float]] = []
         #: made when it is first asked for, for the order of the last round
         self._ranks: dict[str, int] | None = None
         #: by key, of those that wait when the cycle begins
@@ -165,6 +165,19 @@ class Queue:
             # What it has now it has again then.
             end_at = self.now + running.request.walltime_s
         return end_at
+
+    def staying(self) -> list[Running]:
+        """Return those that run on, and were asked by nobody to give way: no end is soon."""
+        return [each for each in self._staying_at_first if each.request.key not in self.leaving]
+
+    @cached_property
+    def _staying_at_first(self) -> list[Running]:
+        soon = self.now + self.snapshot.tuning.preemption_grace_s
+        return [
+            each
+            for each in self.snapshot.running
+            if not each.preempting and self.endings[each.request.key].at > soon
+        ]
 
     @cached_property
     def holdings(self) -> Holdings:
@@ -220,9 +233,12 @@ class Queue:
             key: (at, place) for at, (key, (_, _, place)) in enumerate(self.staggered.items())
         }
         self._closed, self._closing, self.staggered = frozenset(), [], {}
-        if self._has_given_way:
-            self.quotas, self._has_given_way = self._quotas(), False
         self.quotas.go_back()
+        for was, at in self._sooner:
+            self.quotas.end_sooner(was.request, was.placement, was.at, at)
+        if self._sooner:
+            self.quotas.remember()
+            self._sooner = []
         for key, ending in self.endings.items():
             if key not in self._before:
                 self.quotas.take(ending.request, ending.placement, ending.at)
@@ -278,6 +294,7 @@ class Queue:
             before = self.endings[key]
             ending = self.endings[key] = replace(before, at=self.left_at(before))
             self.quotas.end_sooner(before.request, before.placement, before.at, ending.at)
+            self._sooner.append((before, ending.at))
             self.leaving.add(key)
             leaving.append(ending)
             self.disrupted[ending.request.project] += 1
@@ -288,7 +305,6 @@ class Queue:
         self.awaiting.add(request.key)
         self.reservations.reserve_after(leaving, request, rank, placement)
         self._keep_quotas(request, rank)
-        self._has_given_way = True
 
     def _keep_quotas(self, request: Request, rank: int) -> None:
         last = self.reservations.kept[-1]
