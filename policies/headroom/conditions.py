@@ -304,6 +304,7 @@ def _heating_up(room: RowCapacity) -> Iterator[Consequence]:
     headroom = room.headroom
     hot = throttling_gpus(headroom, room.gpus)
     if not len(hot):
+        yield from _over_slowdown(room)
         return
     is_now = float(headroom.gpu_heat.throttle_in_s[hot].min()) <= 0.0
     load_w = float(headroom.summary.gpus.load_w[hot].max())
@@ -316,6 +317,20 @@ def _heating_up(room: RowCapacity) -> Iterator[Consequence]:
         Token.THERMAL, "now" if is_now else "if", None, room.row, _sentence(said),
         load_w, limit_w, "W", 0.0 if is_now else None, ways,
     )  # fmt: skip
+
+
+def _over_slowdown(room: RowCapacity) -> Iterator[Consequence]:
+    """Tell which racks read too hot, where too little is known of their cooling to name a cap."""
+    table = room.headroom.table(ScopeKind.RACK)
+    margin_c = table.columns["thermal_margin_c"][room.racks]
+    over = np.flatnonzero(margin_c < 0)
+    for place in over[np.argsort(margin_c[over])][:MOST_OF_A_KIND].tolist():
+        scope = Scope(ScopeKind.RACK, str(table.names[room.racks[place]]))
+        over_c = -float(margin_c[place])
+        said = f"{_place(scope)} is {over_c:.0f} °C over the slowdown temperature of its GPUs"
+        yield Consequence(
+            Token.THERMAL, "now", scope, room.row, _sentence(said), over_c, 0.0, "°C", 0.0
+        )
 
 
 def _would_throttle(

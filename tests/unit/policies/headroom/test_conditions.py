@@ -98,6 +98,20 @@ def test_gpus_that_throttle_at_todays_load_are_told_with_the_cap_that_saves_them
     assert "would be exceeded" not in found.answer
 
 
+def test_a_rack_that_reads_too_hot_is_told_where_its_cooling_is_not_known() -> None:
+    fleet = make_arrays(racks=2, nodes=2, **ROOMY)
+    is_first = fleet.nodes.rack[fleet.gpus.node] == 0
+    frame = all_read(fleet, power_w=300.0, temp_c=np.where(is_first, SLOWDOWN_C + 4, 40.0))
+    found = conditions(headroom_of(fleet, frame), "s1")
+    (said,) = about(found, "ThermalHeadroom", "now")
+    assert said.scope is not None
+    assert (
+        said.sentence
+        == f"Rack {said.scope.name} is 4 °C over the slowdown temperature of its GPUs."
+    )
+    assert found.answer.startswith("At s1 one limit is exceeded.")
+
+
 def test_what_is_over_its_budget_is_told_first_with_the_cap_under_which_it_is_not() -> None:
     fleet, headroom = two_rows(hot=0.05, power_w=500.0, pdu_w=60_000.0)
     found = conditions(headroom, "s1")
