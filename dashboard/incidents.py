@@ -9,12 +9,9 @@ from datetime import datetime, timedelta
 
 from django.db.models import Case, Count, Q, QuerySet, Value, When
 from django.utils import timezone
-from django.utils.safestring import SafeString
 
 from accounts.visibility import Visibility
-from dashboard import scopes, units
-from dashboard.svg import axis
-from dashboard.svg.axis import Axis, Moment, Span
+from dashboard import scopes
 from fleet.snapshot import FleetArrays
 from headroom.numbers import number_of
 from policies import standing
@@ -29,26 +26,14 @@ from policies.incidents.models import (
     TimelineEntry,
 )
 from policies.playbooks.models import PlaybookRun
-from policies.restrictions.kinds import KINDS, RestrictionKind
-from policies.restrictions.models import Restriction
-from policies.rules.effects import owner_of
 from policies.rules.words import spoken
-from policies.scopes import Scope, ScopeKind, UnknownScope, row_of
-from telemetry import series
-from telemetry.series import Kind, SeriesRequest
+from policies.scopes import Scope, ScopeKind
 
 State = Incident.State
 
 #: Of an incident's members and of its timeline the page shows so many.
 MEMBERS_SHOWN = 50
 ENTRIES_SHOWN = 100
-#: Rows of the chart that are firings.
-_FIRINGS_DRAWN = 12
-#: Drawn before it was opened and after it was resolved.
-_AROUND = timedelta(minutes=10)
-_LEAST_SPAN = timedelta(minutes=30)
-#: Points of the line of readings.
-_POINTS = 300
 _RANK = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.INFO: 2}
 _ORDER = {State.OPEN: 0, State.ACKNOWLEDGED: 1, State.CLOSED: 2, State.RESOLVED: 2}
 
@@ -290,161 +275,6 @@ def with_standing(
 def entries(incident: Incident, visibility: Visibility) -> list[TimelineEntry]:
     """Return the timeline, the newest first. Two queries at most."""
     return visible.entries(incident.timeline.order_by("-at", "-pk")[:ENTRIES_SHOWN], visibility)
-
-
-# --- Its evidence on one axis --------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class ChartRow:
-    """A row of the chart: its name, its drawing, and a figure beside it."""
-
-    name: str
-    href: str
-    svg: SafeString
-    figure: str
-
-
-@dataclass(frozen=True, slots=True)
-class Chart:
-    """Rows on one time axis."""
-
-    axis: Axis
-    rows: list[ChartRow]
-    #: firings that are not drawn
-    more: int = 0
-
-
-def chart(
-    incident: Incident,
-    shown: Sequence[Member],
-    happened: Sequence[TimelineEntry],
-    visibility: Visibility,
-    fleet: FleetArrays,
-    now: datetime,
-) -> Chart:
-    """Return firings, readings, restrictions and actions of people, below each other."""
-    end = min(now, (incident.resolved_at or now) + _AROUND)
-    first = min([incident.opened_at, *(each.row.since for each in shown)])
-    start = min(first - _AROUND, end - _LEAST_SPAN)
-    at = Axis(start.timestamp(), end.timestamp()).steady()
-    drawn = [
-        *_reading_rows(shown, at, fleet, now),
-        *(_firing_row(each, at) for each in shown[:_FIRINGS_DRAWN]),
-        *_restriction_rows(incident, shown, visibility, at, now),
-        *_happening_rows(happened, at),
-    ]
-    return Chart(at, drawn, max(incident.members.count() - _FIRINGS_DRAWN, 0))
-
-
-def _firing_row(member: Member, at: Axis) -> ChartRow:
-    row = member.row
-    end = _unix(row.cleared_at)
-    title = f"{row.rule} on {member.scope}: {member.state}"
-    bars = [
-        Span(row.since.timestamp(), row.fired_at.timestamp(), "pending", f"{title}, pending"),
-        Span(row.fired_at.timestamp(), end, row.severity, title),
-    ]
-    return ChartRow(member.scope, member.href, axis.spans(at, bars, title), member.state)
-
-
-_LINES = (("temp_c", "hottest GPU", "°C"), ("power_w", "power", "W"))
-_SERIES = {ScopeKind.RACK: Kind.RACK, ScopeKind.NODE: Kind.NODE, ScopeKind.GPU: Kind.GPU}
-
-
-def _reading_rows(
-    shown: Sequence[Member], at: Axis, fleet: FleetArrays, now: datetime
-) -> list[ChartRow]:
-    """Return temperature and power of the first firing's place, where that has any."""
-    for member in shown:
-        kind = _SERIES.get(ScopeKind(member.row.scope_kind))
-        if kind is not None:
-            return _lines_of(member, kind, at, fleet, now)
-    return []
-
-
-def _lines_of(
-    member: Member, kind: Kind, at: Axis, fleet: FleetArrays, now: datetime
-) -> list[ChartRow]:
-    try:
-        row = row_of(fleet, Scope(ScopeKind(member.row.scope_kind), member.row.scope_name))
-    except UnknownScope:
-        return []
-    table = {Kind.RACK: fleet.racks, Kind.NODE: fleet.nodes, Kind.GPU: fleet.gpus}[kind]
-    wanted = SeriesRequest(
-        kind=kind,
-        id=int(table.ids[row]),
-        fields=tuple(name for name, _, _ in _LINES),
-        start=at.start,
-        end=at.end,
-        points=_POINTS,
-    )
-    found = series.query(wanted, now.timestamp())
-    rows = []
-    for name, words, unit in _LINES:
-        values = found.columns.get(name, [])
-        known = [value for value in values if value is not None]
-        if known:
-            times = [value or 0.0 for value in found.columns["t"]]
-            span = f"{spoken(min(known), unit)} to {spoken(max(known), unit)}"
-            label = f"{words} of {member.scope}: {span}"
-            svg = axis.line(at, times, values, label)
-            rows.append(ChartRow(f"{words}, {member.scope}", member.href, svg, span))
-    return rows
-
-
-def _restriction_rows(
-    incident: Incident, shown: Sequence[Member], visibility: Visibility, at: Axis, now: datetime
-) -> list[ChartRow]:
-    """Return restrictions by its rules and playbooks, a row for each kind. Two queries."""
-    runs = PlaybookRun.objects.filter(incident_id=incident.pk).values_list("pk", flat=True)[:50]
-    whose = Q(pk__in=[])
-    for run in runs:
-        whose |= Q(owner__startswith=f"playbook:{run}/")
-    for rule in {each.row.rule for each in shown}:
-        about = [f"{each.row.scope_kind} {each.row.scope_name}" for each in shown]
-        whose |= Q(owner=owner_of(rule), evidence__scope__in=about)
-    by_kind: dict[str, list[Restriction]] = {}
-    since = incident.opened_at - _AROUND
-    seen = Restriction.objects.seen_by(visibility).filter(whose, issued_at__gte=since)
-    for row in seen.order_by("issued_at")[:500]:
-        by_kind.setdefault(row.kind, []).append(row)
-    return [_restriction_row(kind, found, at, now) for kind, found in by_kind.items()]
-
-
-def _restriction_row(kind: str, found: Sequence[Restriction], at: Axis, now: datetime) -> ChartRow:
-    bars = [_lease(row, now) for row in found]
-    in_force = sum(bar.end is None for bar in bars)
-    figure = f"{in_force} in force" if in_force else "ended"
-    label = f"{kind}: {units.count(len(found), 'restriction')}, {figure}"
-    return ChartRow(kind, "", axis.spans(at, bars, label), figure)
-
-
-def _lease(row: Restriction, now: datetime) -> Span:
-    value = (
-        "" if row.value is None else f" {spoken(row.value, KINDS[RestrictionKind(row.kind)].unit)}"
-    )
-    is_live = row.state in Restriction.LIVE and row.expires_at > now
-    end = None if is_live else (row.ended_at or row.expires_at).timestamp()
-    title = f"{row.kind}{value} on {row.scope}, {row.state}, by {row.owner}"
-    return Span(row.issued_at.timestamp(), end, "restrict", title)
-
-
-def _happening_rows(happened: Sequence[TimelineEntry], at: Axis) -> list[ChartRow]:
-    """Return a row for the steps of playbooks, and one for the actions of people."""
-    steps = [e for e in happened if e.kind.startswith("playbook")]
-    people = [e for e in happened if e not in steps and e.by != "system"]
-    made = []
-    for name, look, found in (("playbook", "step", steps), ("people", "person", people)):
-        if found:
-            marks = [Moment(e.at.timestamp(), look, f"{e.by}: {e.text[:200]}") for e in found]
-            label = f"{name}: {units.count(len(found), 'entry', 'entries')}"
-            made.append(ChartRow(name, "", axis.moments(at, marks, label), str(len(found))))
-    return made
-
-
-def _unix(at: datetime | None) -> float | None:
-    return None if at is None else at.timestamp()
 
 
 # --- Silences ------------------------------------------------------------------------------------

@@ -8,4 +8,5 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("policies.restrictions.urls")),
     path("", include("policies.incidents.urls")),
     path("", include("policies.playbooks.urls")),
+    path("", include("policies.timeline.urls")),
 ]

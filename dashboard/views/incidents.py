@@ -22,14 +22,16 @@ from accounts.edge.parameters import BIGGEST_ID, whole_number
 from accounts.models import User
 from accounts.roles import CAPABILITIES, Capability
 from accounts.visibility import Visibility
-from dashboard import controller, incidents, panels, playbooks
+from dashboard import controller, incidents, panels, playbooks, ranges
 from dashboard.incidents import Filters
+from dashboard.timeline import Figure
 from fleet import snapshot
 from fleet.models import Site
 from policies.firings import Severity
 from policies.incidents import actions, visible
 from policies.incidents.models import Incident, Silence
 from policies.rules.models import RuleVersion
+from policies.timeline import reading
 
 __all__ = ["act", "end_silence", "incident", "incident_panel", "page", "panel"]
 
@@ -117,7 +119,8 @@ def incident(request: HttpRequest, number: int) -> HttpResponse:
 @requires(Capability.VIEW_FLEET)
 def incident_panel(request: HttpRequest, number: int) -> HttpResponse:
     """All of one incident that changes, for htmx."""
-    return panels.answer(request, *_one(request, _found(request, number)))
+    template, url, params, context = _one(request, _found(request, number))
+    return panels.answer(request, template, url, params, {**context, "oob": True})
 
 
 def _found(request: HttpRequest, number: int) -> Incident:
@@ -145,7 +148,6 @@ def _one(request: HttpRequest, row: Incident) -> tuple[str, str, dict[str, str],
         "firing": row.members.filter(cleared_at=None, dismissed=False).count(),
         "entries": happened,
         "entries_total": row.timeline.count(),
-        "chart": incidents.chart(row, shown, happened, visibility, fleet, now),
         "runs": playbooks.runs_of(row.pk, user),
         "controller": [] if row.is_over else controller.of_scopes({str(row.scope)}),
         "may_run": user.can(Capability.RUN_PLAYBOOKS),
@@ -169,18 +171,32 @@ def _shown(
 ) -> HttpResponse:
     drawn = _one(request, row)
     html, _ = panels.draw(request, *drawn)
+    timeline = _timeline(request, row)
     context = {
-        "incident": row,
+        **drawn[-1],
+        "timeline": timeline,
+        "picker": timeline.picker,
+        "more": max(drawn[-1]["members_total"] - reading.FIRINGS, 0),
         "panel": html,
-        "may_run": drawn[-1]["may_run"],
-        "is_over": drawn[-1]["is_over"],
         "people": _people() if drawn[-1]["may_run"] else [],
         "matchers": given.get("matchers", incidents.suggested_matchers(row)),
         "given": given,
         "errors": errors or {},
     }
-    status = 400 if errors else 200
+    status = 400 if errors or timeline.picker.error else 200
     return render(request, "dashboard/incidents_one.html", context, status=status)
+
+
+def _timeline(request: HttpRequest, row: Incident) -> Figure:
+    """Return the chart of an incident, over all of it or the range that the URL asks for."""
+    now = timezone.now()
+    life = reading.lived(row, now)
+    return Figure(
+        ranges.read(request.GET.dict(), now.timestamp(), life=life),
+        reverse("incident-figure", args=[row.number]),
+        name=row.number,
+        heading="What happened, on one axis",
+    )
 
 
 def _people() -> list[str]:

@@ -11,8 +11,8 @@
  *               begin at zero
  *   lines       { name, y, low, high, color, dash } of a row; low and high: a band around y; color and
  *               dash are a CSS custom property and Plotly's word. t: their own times, if not the row's
- *   lanes       { name, color, spans: [[from, to]], texts } one below the other; what is at once has
- *               no length
+ *   lanes       { name, color, spans: [[from, to]], texts } one below the other, those of one name as
+ *               one; what is at once has no length
  *   errors      { at, name, bad } a line through all rows
  *   shades      names of the lanes that are shaded through all rows
  *   grows       the chart is as high as its rows and lanes need; else they share its height
@@ -262,10 +262,15 @@
     };
   }
 
+  function namesOf(model) {
+    return [...new Set(model.lanes.map((lane) => lane.name))];
+  }
+
   // Beside the lane, where there is room; else on it.
-  function laneName(lane, place, axis, isNarrow) {
+  function laneName(name, place, axis, isNarrow) {
+    const most = isNarrow ? 40 : 18;
     return {
-      text: lane.name,
+      text: name.length > most ? name.slice(0, most - 1) + "…" : name,
       xref: "paper",
       x: 0,
       xshift: isNarrow ? 0 : -6,
@@ -344,7 +349,8 @@
   }
 
   function layout(chart, model, zone) {
-    const { rows, lanes } = model;
+    const { rows } = model;
+    const lanes = namesOf(model);
     const isNarrow = chart.clientWidth < 560;
     const height = chart.clientHeight - MARGIN.t - MARGIN.b;
     const lanesPx = lanes.length && ABOVE_LANES_PX + LANE_PX * lanes.length;
@@ -373,8 +379,9 @@
         showgrid: false,
         showticklabels: false,
         range: [-0.6, lanes.length - 0.4],
+        categoryarray: lanes,
       };
-      const names = lanes.map((lane, place) => laneName(lane, place, laneAxis, isNarrow));
+      const names = lanes.map((name, place) => laneName(name, place, laneAxis, isNarrow));
       out.annotations.push(...names);
     }
     return out;
@@ -383,8 +390,9 @@
   // --- What a page asks for --------------------------------------------------------------------
 
   // As high as its rows and lanes need.
-  function fit(chart, { rows, lanes }) {
-    const rowsPx = rows.length * (ROW_PX + GAP_PX) - GAP_PX;
+  function fit(chart, model) {
+    const lanes = namesOf(model);
+    const rowsPx = model.rows.length * (ROW_PX + GAP_PX) - GAP_PX;
     const lanesPx = lanes.length && ABOVE_LANES_PX + LANE_PX * lanes.length;
     chart.style.height = MARGIN.t + rowsPx + lanesPx + MARGIN.b + "px";
   }

@@ -250,7 +250,10 @@
     throttle: (key) => "--cause-" + key,
     directive: () => "--series-4",
     restriction: () => "--series-2",
-    firing: (key) => (key === "pending" ? "--hatch-line" : key === "critical" ? "--bad" : "--series-2"),
+    pending: () => "--hatch-line",
+    info: () => "--series-3",
+    warning: () => "--series-2",
+    critical: () => "--bad",
   };
   const NAMES = { failure: "failed", ecc: "memory error" };
   // Rows whose values are far from zero, and shares.

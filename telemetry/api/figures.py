@@ -95,7 +95,9 @@ class LaneSerializer(serializers.Serializer[Any]):
     """Spans of one kind, as columns."""
 
     key = serializers.CharField(help_text="A stable token, such as that of a cause")
-    kind = serializers.CharField(help_text="attempt, throttle, directive, restriction, firing")
+    kind = serializers.CharField(
+        help_text="attempt, throttle, directive, restriction, pending, or a severity"
+    )
     start = serializers.ListField(child=serializers.FloatField(), help_text="Unix s")
     end = serializers.ListField(
         child=serializers.FloatField(allow_null=True), help_text="Unix s; null: it goes on"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import django_filters
@@ -32,7 +31,6 @@ from policies.incidents.models import Incident, IncidentMember, TimelineEntry
 
 #: The detail of an incident shows so many members and timeline entries; the lists have them all.
 SHOWN = 200
-_NUMBER_FORM = re.compile(r"(?:INC-)?([0-9]{1,18})", re.ASCII)
 _CHOICES = [(each.value, each.value) for each in Severity]
 _NUMBER = OpenApiParameter(
     "number", OpenApiTypes.STR, OpenApiParameter.PATH, description="`INC-12`, or `12`"
@@ -266,8 +264,7 @@ class IncidentViewSet(
 
     def get_object(self) -> Incident:
         given = self.kwargs["number"]
-        found = _NUMBER_FORM.fullmatch(given)
-        incident = self.get_queryset().filter(pk=int(found[1])).first() if found else None
+        incident = self.get_queryset().filter(pk=visible.pk_of(given)).first()
         if incident is None:
             raise Http404(f"There is no incident {given}.")
         self.check_object_permissions(self.request, incident)

@@ -176,22 +176,11 @@ class TestOne:
         assert "thermal_margin_c 3.5 °C" in text
         assert "throttle_in_s never" in text
 
-    def test_the_axis_has_readings_firings_restrictions_and_people(
-        self, viewer: Client, fleet: SmallFleet
-    ) -> None:
-        for ago in range(600, 0, -60):
-            fleet.report(at=timezone.now().timestamp() - ago, temp_c=70.0 + ago / 60)
+    def test_its_chart_asks_for_its_figure(self, viewer: Client) -> None:
         incident = open_incident()
-        make_run(make_playbook(), incident)
-        actions.comment(make_user(Role.OPERATOR), incident, "looking", now=timezone.now())
-        html = opened(viewer, page_of(incident))
-        rows = re.findall(r'class="axis-row [^>]* aria-label="([^"]+)"', html)
-        said = " | ".join(rows)
-        assert "hottest GPU of rack oslo/A01: 7" in said
-        assert "power of rack oslo/A01" in said
-        assert "rack-hot on rack oslo/A01: firing" in said
-        assert "no_new_launches: 1 restriction, 1 in force" in said
-        assert "people: 1 entry" in said
+        html = opened(viewer, f"{page_of(incident)}?range=15m")
+        assert f'data-figure="/api/v1/incidents/{incident.number}/figure"' in html
+        assert 'data-query="range=15m"' in html
 
     def test_a_scope_that_has_gone_from_the_inventory_is_shown(self, viewer: Client) -> None:
         incident = open_incident("rack oslo/A01")
@@ -215,7 +204,9 @@ class TestOne:
         incident = open_incident()
         actions.close(make_user(Role.OPERATOR), incident, "seen to", now=timezone.now())
         Incident.objects.update(resolved_at=timezone.now() - timedelta(hours=1))
-        (path,) = re.findall(r'hx-get="(/live/incidents/[^"]+)"', opened(viewer, page_of(incident)))
+        html = opened(viewer, f"/live/incidents/{incident.pk}")
+        assert 'id="incident-answer" hx-swap-oob="true"' in html
+        (path,) = re.findall(r'hx-get="(/live/incidents/[^"]+)"', html)
         assert viewer.get(path).status_code == 204
         actions.comment(make_user(Role.OPERATOR), incident, "again?", now=timezone.now())
         assert "again?" in html_of(viewer.get(path))
@@ -233,7 +224,10 @@ class TestDoing:
         incident = open_incident()
         make_run(make_playbook(), incident)
         html = opened(viewer, page_of(incident))
-        assert "<button" not in html[html.index("<main") : html.index("</main>")]
+        # But those of the chart, which ask for nothing but readings.
+        main = html[html.index("<main") : html.index("</main>")]
+        words = re.findall(r"<button[^>]*>\s*(.*?)\s*</button>", main)
+        assert words == ["Show", "PNG"]
         for verb in ("acknowledge", "take", "assign", "comment", "close", "mute", "silence"):
             answer = viewer.post(f"{page_of(incident)}{verb}", {"text": "x", "close_reason": "x"})
             assert answer.status_code == 403
