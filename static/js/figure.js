@@ -334,7 +334,8 @@
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: "system-ui, sans-serif", size: 12, color: color("--dim") },
-      showlegend: true,
+      // On a phone there is room for titles or for names: these are under the pointer, too.
+      showlegend: !(isNarrow && model.grows),
       hovermode: "x unified",
       hoversubplots: "axis",
       hoverlabel: {
@@ -368,8 +369,7 @@
       out[numbered("legend", place)] = legend(top, isNarrow);
       out[numbered("yaxis", place)] = valueAxis(row, [Math.max(0, top - share), top]);
       const words = [row.title, row.unit].filter(Boolean).join(", ");
-      // On a phone the names have to do: there is no room for a title beside them.
-      out.annotations.push(title(isNarrow ? row.unit || row.title : words, top));
+      out.annotations.push(title(isNarrow && !model.grows ? row.unit || row.title : words, top));
     });
     if (lanes.length) {
       out[numbered("yaxis", rows.length)] = {

@@ -499,6 +499,8 @@
       const asked = performance.now();
       try {
         model = await (data.figure ? fromFigure() : fromSeries());
+        // What takes the server long is asked for less often.
+        wait = Math.max(wait, Math.min(4 * (performance.now() - asked), RETRY_MS));
         await draw();
         if (note && note.dataset.failed) note.innerHTML = usual;
         if (note) delete note.dataset.failed;
@@ -509,8 +511,6 @@
           note.textContent = "The readings could not be loaded (" + error.message + "); next try in 10 s.";
         }
       }
-      // What takes long is asked for less often.
-      wait = Math.max(wait, 4 * (performance.now() - asked));
     }
     const goesOn = model?.isLive ?? "live" in data;
     if (goesOn || (note && note.dataset.failed)) setTimeout(refresh, wait);

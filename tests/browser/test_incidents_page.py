@@ -61,3 +61,16 @@ def test_one_firing_is_silenced_and_enter_in_a_field_does_nothing_else(
     page.get_by_role("button", name="Silence rack oslo/A01 for these hours").click()
     expect(page.get_by_text("Nobody is told of rack-hot rack oslo/A01")).to_be_visible()
     expect(page.get_by_role("button", name="Let rack oslo/A01 be heard")).to_be_visible()
+
+
+def test_what_happened_is_drawn_and_stays_while_the_rest_is_brought_up_to_date(
+    visits: Visits, small: SmallFleet
+) -> None:
+    incident = open_incident("rack oslo/A01")
+    page = visits(Role.OPERATOR).open(f"/incidents/{incident.pk}/")
+    words = page.locator("#timeline .annotation-text")
+    expect(words.get_by_text("Power of rack oslo/A01, W", exact=True)).to_have_count(1)
+    expect(words.get_by_text("rack oslo/A01", exact=True)).to_have_count(1)
+    actions.comment(make_user(Role.OPERATOR), incident, "Fan 3 is dead", now=timezone.now())
+    expect(page.locator(".said", has_text="Fan 3 is dead")).to_be_visible()
+    expect(words.get_by_text("people", exact=True)).to_have_count(1)
