@@ -2,7 +2,8 @@
 
 Each request finds a frame that has changed since the last, so nothing is answered from a cache;
 ``unchanged`` is what a page pays when nothing has. The ceiling is /healthz in the same run: what
-the server and HTTP cost with no work at all.
+the server and HTTP cost with no work at all. How soon pages can be used is that of
+``bench.interactive``.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import Any
 import numpy as np
 import urllib3
 
-from bench import django_in, report
-from bench.stack import Stack, running
+from bench import django_in, interactive, report
+from bench.stack import Stack, apart, running
 
 SIZES = (1_536, 10_000, 100_000)
 REQUESTS = 40
@@ -35,7 +36,8 @@ def run() -> None:
         figures["healthz_p95_ms"] = report.percentile(
             [_timed(pool, f"{stack.url}/healthz", {})[0] for _ in range(REQUESTS)], 0.95
         )
-    report.show("pages", figures)
+    figures |= apart(interactive.figures)
+    report.show("pages", figures, interactive.NOTES)
 
 
 def _label(gpus: int) -> str:

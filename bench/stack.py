@@ -9,15 +9,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
 import urllib3
 
 from config.embedded.state import read_env
+
+T = TypeVar("T")
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 _START_S = 300.0
@@ -166,3 +171,12 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def apart(measure: Callable[[], T]) -> T:
+    """Return what ``measure`` does on a stack, and in a process, of its own.
+
+    Django reads its settings once.
+    """
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+        return process.submit(measure).result()

@@ -11,18 +11,15 @@ from __future__ import annotations
 
 # What needs models is imported in functions: Django is set up when there is a server.
 import time
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from multiprocessing import get_context
-from typing import Any, TypeVar
+from typing import Any
 
 from bench import django_in, ingest, peers, report, timelines
 from bench.feed import NODE_GPUS, RACK_GPUS, Agents, RemoteWrites, enroll_agents
 from bench.peers import Peer, Prometheus, VictoriaMetrics
 from bench.readings import STEP_S, Readings, Step
-from bench.stack import Stack, running
+from bench.stack import Stack, apart, running
 
 GPUS = 10_240
 #: Steps that are measured, after those in which everybody gets to know every GPU.
@@ -35,7 +32,6 @@ KEPT_STEPS = 720
 WHOLE_MINUTES = 10.0
 NODE_BATCHES_S = 60.0
 
-T = TypeVar("T")
 
 #: For how long it is watched what the installation does by itself.
 RESTING_S = 20.0
@@ -108,21 +104,12 @@ def _way_in(minutes: float) -> dict[str, Any]:
 
 
 def _kept() -> dict[str, Any]:
-    kept = _apart(headroom_bytes)
+    kept = apart(headroom_bytes)
     return {"hot_bytes_per_value": kept.hot, "cold_bytes_per_value": kept.cold}
 
 
 def _series() -> dict[str, Any]:
-    return {timelines.KEY: report.percentile(_apart(timelines.rack_day_ms), 0.95)}
-
-
-def _apart(measure: Callable[[], T]) -> T:
-    """Return what ``measure`` does on a stack, and in a process, of its own.
-
-    Django reads its settings once.
-    """
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as apart:
-        return apart.submit(measure).result()
+    return {timelines.KEY: report.percentile(apart(timelines.rack_day_ms), 0.95)}
 
 
 def _peers() -> dict[str, Any]:

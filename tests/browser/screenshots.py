@@ -76,17 +76,22 @@ def shoot(page: Page, url: str, password_file: Path, out: Path, suffix: str) -> 
     page.goto(f"{url}/login/")
     page.screenshot(path=out / f"login-{suffix}.png")
     sign_in(page, url, password_file)
-    addresses = {name: url + path for name, path in _PAGES.items()}
-    for name, (start, link) in _BEHIND.items():
-        page.goto(addresses.get(start, url + start))
-        found = page.locator(link)
-        if found.count():
-            addresses[name] = f"{url}{found.first.get_attribute('href')}"
-    for name, address in addresses.items():
+    for name, address in addresses(page, url).items():
         page.goto(address)
         page.wait_for_timeout(_SETTLE_MS)
         page.screenshot(path=out / f"{name}-{suffix}.png")
         print(out / f"{name}-{suffix}.png")
+
+
+def addresses(page: Page, url: str) -> dict[str, str]:
+    """Return the address of every page by its name; of those behind others, where there is one."""
+    found = {name: url + path for name, path in _PAGES.items()}
+    for name, (start, link) in _BEHIND.items():
+        page.goto(found.get(start, url + start))
+        links = page.locator(link)
+        if links.count():
+            found[name] = f"{url}{links.first.get_attribute('href')}"
+    return found
 
 
 if __name__ == "__main__":
