@@ -19,7 +19,7 @@ from psycopg import Cursor, sql
 
 from admission import bulk
 from admission.core.fleet_account import CAUSES, FleetAccount
-from admission.goodput import fleet, gathering, queue
+from admission.goodput import fleet, gathering, metrics, queue
 from admission.goodput.fleet import Iterations
 from admission.goodput.gathering import Gathered, Held
 from admission.goodput.models import AccountedHour, DayAccount, HourAccount, HourSteps, HourWait
@@ -124,6 +124,8 @@ def compute(hour: float, now: float) -> None:
             hour=at, computed_at=datetime.fromtimestamp(now, UTC), gpus=len(gathered.fleet.gpus)
         )
         _add_up(at)
+    if not AccountedHour.objects.filter(hour__gt=at).exists():
+        metrics.show(at, found)
     log.info("goodput_hour", hour=at.isoformat(), rows=int(found.scope.size))
 
 

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
-from admission.core.account import LEVERS, Cause
+from admission.core.account import Cause, Ints
+from admission.core.fleet_account import CAUSES, FLEET_LEVERS, Unheld
 from admission.goodput.reading import JobAccount
+from admission.goodput.summing import By, Found
 
-__all__ = ["told"]
+__all__ = ["BADPUT", "told", "told_of_fleet"]
+
+#: Causes by the names that ml-goodput-measurement has for lost time.
+BADPUT: Mapping[str, str] = {
+    Cause.STARTING: "program_startup",
+    Cause.RESTARTING: "infrastructure_recovery_from_disruption",
+    Cause.REPEATED: "wasted_progress_from_disruption",
+    Cause.DATA_WAIT: "data_loading_sync",
+}
 
 #: What only a loop tells.
 _ONLY_TOLD = (
@@ -49,7 +60,88 @@ def _causes(causes: Mapping[str, int]) -> list[dict[str, Any]]:
     """Return those that took any time, the greatest first."""
     held_us = sum(causes.values())
     return [
-        {"cause": cause, "gpu_s": us / 1e6, "share": us / held_us, "lever": LEVERS[cause]}
+        {
+            "cause": cause,
+            "gpu_s": us / 1e6,
+            "share": us / held_us,
+            "lever": FLEET_LEVERS[cause],
+            "badput": BADPUT.get(cause, ""),
+        }
         for cause, us in sorted(causes.items(), key=lambda each: -each[1])
         if us
     ]
+
+
+# --- The fleet -----------------------------------------------------------------------------------
+
+_UNHELD = [CAUSES.index(cause) for cause in Unheld]
+_PRODUCTIVE = CAUSES.index(Cause.PRODUCTIVE)
+#: Of this time no loop tells: some of it may have been productive.
+_NOT_TOLD = [CAUSES.index(cause) for cause in (Cause.UNKNOWN, Cause.BUSY)]
+
+
+def told_of_fleet(found: Found) -> dict[str, Any]:
+    """Return sums over a range of time, those of the most time first."""
+    total = found.us.sum(axis=0)
+    groups = [
+        {"key": _key(found, key), **_sums(us)} for key, us in zip(found.keys, found.us, strict=True)
+    ]
+    if found.asked.by is not By.HOUR:
+        groups.sort(key=lambda each: -each["gpu_s"])
+    demand_us = sum(each.demand_us for each in found.waiting)
+    whole = _sums(total)
+    scheduling = _scheduling(total, demand_us, is_whole=found.asked.is_whole)
+    runtime = whole["goodput"]
+    return {
+        "start": float(found.asked.start),
+        "end": float(found.asked.end),
+        "by": found.asked.by.value,
+        "hours": found.hours,
+        "missing_hours": len(found.missing),
+        "first_missing": float(found.missing[0]) if found.missing else None,
+        **whole,
+        "scheduling_goodput": scheduling,
+        "runtime_goodput": runtime,
+        "fleet_goodput": None if scheduling is None or runtime is None else scheduling * runtime,
+        "groups": groups,
+        "waiting": [
+            {"reason": each.reason, "demand_gpu_s": each.demand_us / 1e6,
+             "wanted_gpu_s": each.wanted_us / 1e6}
+            for each in found.waiting
+        ],
+        "iterations": [
+            {"project": each.project, "week": each.week.isoformat(), "moved": each.moved,
+             "repeated": each.repeated, "missed": each.missed, "index": each.index}
+            for each in found.iterations
+        ],
+    }  # fmt: skip
+
+
+def _key(found: Found, key: tuple[Any, ...]) -> dict[str, Any]:
+    """Return the key of a group by the names that parameters have."""
+    names = {"job_class": "class", "attempt_id": "attempt"}
+    return {
+        names.get(name, name): value.timestamp() if isinstance(value, datetime) else value
+        for name, value in zip(found.columns, key, strict=True)
+    }
+
+
+def _sums(us: Ints) -> dict[str, Any]:
+    gpu_us = int(us.sum())
+    held_us = gpu_us - int(us[_UNHELD].sum())
+    productive_us, not_told_us = int(us[_PRODUCTIVE]), int(us[_NOT_TOLD].sum())
+    most_us = productive_us + not_told_us
+    return {
+        "gpu_s": gpu_us / 1e6,
+        "held_gpu_s": held_us / 1e6,
+        "goodput": productive_us / held_us if held_us else None,
+        "goodput_at_most": most_us / held_us if held_us else None,
+        "causes": _causes(dict(zip(CAUSES, us.tolist(), strict=True))),
+    }
+
+
+def _scheduling(us: Ints, demand_us: int, *, is_whole: bool) -> float | None:
+    """Return the share of time that was held: of all GPUs, or of all that was asked for."""
+    held_us = int(us.sum() - us[_UNHELD].sum())
+    of_us = int(us.sum()) if is_whole else held_us + demand_us
+    return held_us / of_us if of_us else None

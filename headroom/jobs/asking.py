@@ -72,6 +72,11 @@ class Jobs:
         found: Answer = self._client.get(_path(name, "diagnosis"))
         return found
 
+    def fleet_goodput(self, chosen: Mapping[str, str]) -> Answer:
+        """Return where the time of the fleet's GPUs went; ``chosen`` are parameters of the API."""
+        found: Answer = self._client.get("/api/v1/goodput", dict(chosen))
+        return found
+
     def act(self, name: str, verb: str, given: Mapping[str, str]) -> Answer:
         """Cancel, hold or release a job; return it."""
         found: Answer = self._client.post(_path(name, verb), dict(given))

@@ -133,19 +133,53 @@ def explain(job: str, as_json: bool, server: str, token_file: Path | None) -> No
     _print(answer, lines, as_json=as_json)
 
 
+_ALONE = ("project", "class", "phase", "site", "rack")
+
+
+def _alone(command: Callable[..., None]) -> Callable[..., None]:
+    """Add options for what of the fleet is asked for alone."""
+    for name in reversed(_ALONE):
+        command = click.option(f"--{name}", f"only_{name}", help=f"Of this {name} alone.")(command)
+    return command
+
+
 @click.command()
-@click.argument("job")
+@click.argument("job", required=False)
 @click.option("--range", "span", metavar="SPAN", help="Of the last 30m, 6h or 2d alone.")
+@click.option(
+    "--by",
+    type=click.Choice(["project", "class", "phase", "site", "rack", "hour", "attempt", "cause"]),
+    help="Of the fleet: what it is told by.",
+)
+@_alone
 @_json
 @_asks
 def goodput(
-    job: str, span: str | None, as_json: bool, server: str, token_file: Path | None
+    job: str | None,
+    span: str | None,
+    by: str | None,
+    as_json: bool,
+    server: str,
+    token_file: Path | None,
+    **only: str | None,
 ) -> None:
-    """Show where the time of JOB's GPUs went, and what would bring it back."""
+    """Show where the time of JOB's GPUs went, or of the fleet, and what would bring it back."""
     from headroom.jobs import words
 
-    answer = _jobs(server, token_file).goodput(job, span)
+    asking, chosen = _jobs(server, token_file), _chosen(span, by, only)
+    if job is None:
+        answer = asking.fleet_goodput(chosen)
+        _print(answer, words.fleet_goodput(answer), as_json=as_json)
+        return
+    if wrong := chosen.keys() - {"range"}:
+        raise click.UsageError(f"--{min(wrong)} is for the fleet: leave out {job}, or leave it out")
+    answer = asking.goodput(job, span)
     _print(answer, words.goodput(answer), as_json=as_json)
+
+
+def _chosen(span: str | None, by: str | None, only: Mapping[str, str | None]) -> dict[str, str]:
+    given = {"range": span, "by": by, **{name: only[f"only_{name}"] for name in _ALONE}}
+    return {name: value for name, value in given.items() if value}
 
 
 @click.command()

@@ -20,6 +20,7 @@ __all__ = [
     "estimated",
     "event",
     "explained",
+    "fleet_goodput",
     "goodput",
     "harmless",
     "lasting",
@@ -366,13 +367,74 @@ def goodput(found: Answer) -> Iterator[str]:
         has_unknown = any(each["cause"] == "unknown" for each in found["causes"])
         least = "at least " if has_unknown else ""
         yield f"{held}: {least}{100 * share:.1f} % goodput."
+    yield from _causes(found)
+    if found["cannot_tell"]:
+        yield f"In unknown: {', '.join(found['cannot_tell'])}."
+
+
+def _causes(found: Answer) -> Iterator[str]:
     rows = [("CAUSE", "GPU-HOURS", "SHARE", "WHAT BRINGS IT BACK")]
     for each in found["causes"]:
         hours, part = f"{each['gpu_s'] / 3600:,.2f}", f"{100 * each['share']:.1f} %"
         rows.append((each["cause"], hours, part, each["lever"]))
     yield from table(rows, right={1, 2})
-    if found["cannot_tell"]:
-        yield f"In unknown: {', '.join(found['cannot_tell'])}."
+
+
+def fleet_goodput(found: Answer) -> Iterator[str]:
+    """Yield where the time of the fleet's GPUs went: in all, by cause, by group; what waited."""
+    if found["missing_hours"]:
+        since = datetime.fromtimestamp(found["first_missing"]).astimezone()
+        hours = counted(found["missing_hours"], "hour")
+        yield f"Of {hours} there is no account, the first at {since:%Y-%m-%d %H:%M}."
+    if not found["gpu_s"]:
+        yield "There is no account of this time."
+        return
+    yield _whole(found)
+    yield from _causes(found)
+    if found["by"] != "cause":
+        yield ""
+        yield from table([*_groups(found)], right={1, 2, 3})
+    for each in found["waiting"]:
+        wanted = f"{each['wanted_gpu_s'] / 3600:,.2f} of it while as many GPUs were free"
+        reason = each["reason"] or "no reason told"
+        yield f"Waited for: {each['demand_gpu_s'] / 3600:,.2f} GPU-hours, {wanted} ({reason})."
+    for each in found["iterations"]:
+        if each["index"] is not None:
+            made = f"{each['moved']:,.0f} iterations moved it on, {each['repeated']:,.0f} were made"
+            lost = f"again, {each['missed']:,.0f} were missed: model iteration index"
+            yield f"{each['project']}, week of {each['week']}: {made} {lost} {each['index']:.2f}."
+
+
+def _whole(found: Answer) -> str:
+    """Return the goodput of all that was asked for, in a line."""
+    parts = [
+        f"{name} {100 * share:.1f} %"
+        for name, share in (
+            ("scheduling", found["scheduling_goodput"]),
+            ("runtime at least", found["runtime_goodput"]),
+            ("both", found["fleet_goodput"]),
+        )
+        if share is not None
+    ]
+    return f"{found['gpu_s'] / 3600:,.2f} GPU-hours. Goodput: {', '.join(parts) or 'not known'}."
+
+
+def _groups(found: Answer) -> Iterator[tuple[str, ...]]:
+    yield found["by"].upper(), "GPU-HOURS", "HELD", "GOODPUT"
+    for each in found["groups"]:
+        goodput = each["goodput"]
+        yield (
+            " ".join(_key(name, value) for name, value in each["key"].items()),
+            f"{each['gpu_s'] / 3600:,.2f}",
+            f"{each['held_gpu_s'] / 3600:,.2f}",
+            "" if goodput is None else f"{100 * goodput:.1f} %",
+        )
+
+
+def _key(name: str, value: Any) -> str:
+    if name == "hour":
+        return f"{datetime.fromtimestamp(value).astimezone():%Y-%m-%d %H:%M}"
+    return str(value) if value != "" else "(nobody)"
 
 
 def diagnosis(found: Answer) -> Iterator[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-__all__ = ["JobGoodputSerializer"]
+__all__ = ["GoodputSerializer", "JobGoodputSerializer"]
 
 
 class CauseSerializer(serializers.Serializer[dict[str, Any]]):
@@ -16,6 +16,9 @@ class CauseSerializer(serializers.Serializer[dict[str, Any]]):
     gpu_s = serializers.FloatField(help_text="GPU-seconds")
     share = serializers.FloatField(help_text="Of the time that was held")
     lever = serializers.CharField(help_text="What brings it back; empty: it is not lost")
+    badput = serializers.CharField(
+        allow_blank=True, help_text="Its name in ml-goodput-measurement; empty: it has none there"
+    )
 
 
 class AttemptGoodputSerializer(serializers.Serializer[dict[str, Any]]):
@@ -46,3 +49,69 @@ class JobGoodputSerializer(serializers.Serializer[dict[str, Any]]):
     )
     causes = CauseSerializer(many=True)
     attempts = AttemptGoodputSerializer(many=True)
+
+
+class SumsSerializer(serializers.Serializer[dict[str, Any]]):
+    """Sums of GPU time. Causes add up to ``gpu_s``; those of no time are left out."""
+
+    gpu_s = serializers.FloatField(help_text="GPU-seconds, held or not")
+    held_gpu_s = serializers.FloatField(help_text="Of it, what jobs held")
+    goodput = serializers.FloatField(
+        allow_null=True, help_text="Share of what was held that was productive, at least"
+    )
+    goodput_at_most = serializers.FloatField(
+        allow_null=True, help_text="The same, if all was productive of which no loop told"
+    )
+    causes = CauseSerializer(many=True)
+
+
+class GroupSerializer(SumsSerializer):
+    """The sums of one project, rack, hour or the like."""
+
+    key = serializers.DictField(
+        help_text="By the names of parameters; an empty project: nobody held it"
+    )
+
+
+class WaitingSerializer(serializers.Serializer[dict[str, Any]]):
+    """Demand that waited. It stands beside causes, and is no part of their sum."""
+
+    reason = serializers.CharField(allow_blank=True, help_text="The dominant one; empty: none told")
+    demand_gpu_s = serializers.FloatField(help_text="GPUs that were waited for, times how long")
+    wanted_gpu_s = serializers.FloatField(help_text="Of it, what stood against GPUs that were free")
+
+
+class IterationsSerializer(serializers.Serializer[dict[str, Any]]):
+    """Iterations of one project in one week."""
+
+    project = serializers.CharField()
+    week = serializers.DateField(help_text="Its Monday")
+    moved = serializers.FloatField(help_text="That moved a model on")
+    repeated = serializers.FloatField(help_text="That had been made before")
+    missed = serializers.FloatField(help_text="That restarts, pauses, caps and throttling took")
+    index = serializers.FloatField(
+        allow_null=True, help_text="Model iteration index: the share that moved a model on"
+    )
+
+
+class GoodputSerializer(SumsSerializer):
+    """The account of the fleet over whole hours."""
+
+    start = serializers.FloatField(help_text="Unix s: the first hour that begins in the span")
+    end = serializers.FloatField(help_text="Unix s")
+    by = serializers.CharField()
+    hours = serializers.IntegerField(help_text="Of which there is an account")
+    missing_hours = serializers.IntegerField(
+        help_text="That are over, and of which there is none; they count for nothing"
+    )
+    first_missing = serializers.FloatField(allow_null=True, help_text="The first of them, Unix s")
+    scheduling_goodput = serializers.FloatField(
+        allow_null=True,
+        help_text="Share of all GPU time that jobs held; of projects: of what they held or waited "
+        "for",
+    )
+    runtime_goodput = serializers.FloatField(allow_null=True, help_text="The same as `goodput`")
+    fleet_goodput = serializers.FloatField(allow_null=True, help_text="The product of both")
+    groups = GroupSerializer(many=True)
+    waiting = WaitingSerializer(many=True)
+    iterations = IterationsSerializer(many=True)

@@ -1,22 +1,29 @@
-"""``/api/v1/jobs/NAME/goodput``: where the time of a job's GPUs went."""
+"""``/api/v1/goodput`` and ``/api/v1/jobs/NAME/goodput``: where the time of GPUs went."""
 
 from __future__ import annotations
 
+import csv
+import io
 import time
+from collections.abc import Mapping
+from typing import Any
 
 from django.shortcuts import get_object_or_404
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
+from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.cost import dear
+from accounts.edge.parameters import check_names
 from accounts.permissions import ViewsFleet
-from admission.goodput import reading
-from admission.goodput.api.serializers import JobGoodputSerializer
-from admission.goodput.told import told
+from admission.goodput import csv_rows, reading, summing
+from admission.goodput.api.serializers import GoodputSerializer, JobGoodputSerializer
+from admission.goodput.summing import Asked, By
+from admission.goodput.told import told, told_of_fleet
 from admission.jobs.models import Job
 from fleet.api.actors import actor_of
 from telemetry import spans
@@ -49,3 +56,70 @@ class JobGoodputView(APIView):
         except spans.ParameterError as error:
             raise serializers.ValidationError({error.field: str(error)}) from error
         return Response(JobGoodputSerializer(told(job.name, found)).data)
+
+
+class CsvRenderer(BaseRenderer):
+    """A row for each sum: its key, and seconds by cause."""
+
+    media_type = "text/csv"
+    format = "csv"
+
+    def render(
+        self,
+        data: Any,
+        accepted_media_type: str | None = None,
+        renderer_context: Mapping[str, Any] | None = None,
+    ) -> str:
+        text = io.StringIO()
+        # What went wrong has no rows: its words then.
+        rows = data["rows"] if "rows" in data else data.items()
+        csv.writer(text).writerows(rows)
+        return text.getvalue()
+
+
+_PARAMETERS = ("range", "from", "to", "by", "format", *summing.FILTERS)
+_ONLY = "Of this one alone"
+
+
+class GoodputView(APIView):
+    """The account of the fleet."""
+
+    permission_classes = (ViewsFleet,)
+    renderer_classes = (JSONRenderer, CsvRenderer)
+
+    @extend_schema(
+        parameters=[
+            OpenApiParameter("range", OpenApiTypes.STR, description="Such as 24h, up to now"),
+            OpenApiParameter("from", OpenApiTypes.STR, description="Unix s, or ISO 8601"),
+            OpenApiParameter("to", OpenApiTypes.STR, description="Unix s, or ISO 8601; else now"),
+            OpenApiParameter("by", OpenApiTypes.STR, enum=list(By), default=By.CAUSE.value),
+            *(OpenApiParameter(n, OpenApiTypes.STR, description=_ONLY) for n in summing.FILTERS),
+            OpenApiParameter("format", OpenApiTypes.STR, enum=["json", "csv"]),
+        ],
+        responses={
+            (200, "application/json"): GoodputSerializer,
+            (200, "text/csv"): OpenApiTypes.STR,
+        },
+        operation_id="goodput_retrieve",
+    )
+    @dear("the span of time")
+    def get(self, request: Request) -> Response:
+        """Show where the time of all GPUs went, by whole hours; of projects that one may see."""
+        params, now = request.query_params, time.time()
+        check_names(params, _PARAMETERS)
+        try:
+            by = By(params.get("by", By.CAUSE))
+        except ValueError:
+            known = ", ".join(By)
+            raise serializers.ValidationError({"by": f"give one of {known}"}) from None
+        only = {summing.FILTERS[n]: params[n] for n in summing.FILTERS if params.get(n)}
+        try:
+            span = spans.parse(params, now, "24h")
+            asked = Asked.of(actor_of(request), span, by, only)
+        except spans.ParameterError as error:
+            raise serializers.ValidationError({error.field: str(error)}) from error
+        found = summing.add_up(asked, now)
+        if isinstance(request.accepted_renderer, CsvRenderer):
+            name = f'attachment; filename="goodput-by-{by}.csv"'
+            return Response({"rows": csv_rows.rows(found)}, headers={"Content-Disposition": name})
+        return Response(GoodputSerializer(told_of_fleet(found)).data)

@@ -124,3 +124,23 @@ def make_said(text: str = "", offset: int = 0, **given: Any) -> dict[str, Any]:
         "tail": "", "pending": False, "over": False,
     }  # fmt: skip
     return {**fields, **given}
+
+
+def make_fleet_goodput(**given: Any) -> dict[str, Any]:
+    """Return the account of two GPUs for two hours, of which one was free."""
+    causes = [
+        {"cause": "productive", "gpu_s": 7200.0, "share": 0.5, "lever": ""},
+        {"cause": "free", "gpu_s": 7200.0, "share": 0.5, "lever": "see the queue"},
+    ]
+    group = {"key": {"project": "vision"}, "gpu_s": 7200.0, "held_gpu_s": 7200.0, "goodput": 1.0}
+    nobody = {"key": {"project": ""}, "gpu_s": 7200.0, "held_gpu_s": 0.0, "goodput": None}
+    return {
+        "by": "project", "gpu_s": 14_400.0, "scheduling_goodput": 0.5, "runtime_goodput": 1.0,
+        "fleet_goodput": 0.5, "missing_hours": 0, "first_missing": None, "causes": causes,
+        "groups": [group, nobody],
+        "waiting": [{"reason": "GpuShortage", "demand_gpu_s": 3600.0, "wanted_gpu_s": 1800.0}],
+        "iterations": [
+            {"project": "vision", "week": "2026-11-16", "moved": 900.0, "repeated": 80.0,
+             "missed": 20.0, "index": 0.9}
+        ], **given,
+    }  # fmt: skip

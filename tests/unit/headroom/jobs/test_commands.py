@@ -20,6 +20,7 @@ from tests.unit.headroom.jobs.answers import (
     make_dry_run,
     make_event,
     make_explanation,
+    make_fleet_goodput,
     make_job,
     make_phase,
     make_queue,
@@ -491,3 +492,19 @@ def test_a_booking_is_of_a_place_or_of_gpus(
 ) -> None:
     assert run("book", *SPAN, *place).exit_code == 2
     assert server.requests == []
+
+
+def test_goodput_without_a_job_is_that_of_the_fleet(run: Run, server: FakeServer) -> None:
+    server.answers["GET", "/api/v1/goodput"] = make_fleet_goodput(groups=[])
+    result = run("goodput", "--project", "vision", "--by", "site", "--range", "2d")
+    assert result.exit_code == 0, result.output
+    assert "both 50.0 %" in result.output
+    (request,) = server.requests
+    assert request.query == {"range": "2d", "by": "site", "project": "vision"}
+
+
+def test_goodput_of_a_job_takes_no_part_of_the_fleet(run: Run, server: FakeServer) -> None:
+    result = run("goodput", "llama-ft-12", "--site", "oslo")
+    assert result.exit_code == 2
+    assert "--site is for the fleet" in result.output
+    assert not server.requests

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from tests.unit.headroom.jobs.answers import (
     make_explained,
     make_explanation,
     make_fix,
+    make_fleet_goodput,
     make_job,
     make_phase,
     make_placement,
@@ -349,3 +351,30 @@ def test_a_job_of_which_nothing_is_known_has_no_goodput() -> None:
     assert [*words.goodput(answer)] == ["llama held no GPU in this time."]
     head, *_ = words.goodput({**answer, "gpu_s": 3600.0})
     assert head.endswith("Its loop reported no steps, so its goodput is not known.")
+
+
+def test_the_account_of_the_fleet_is_told_in_all_by_cause_and_by_group() -> None:
+    head, _, _, lost, _, columns, vision, nobody, waited, iterations = words.fleet_goodput(
+        make_fleet_goodput()
+    )
+    goodput = "scheduling 50.0 %, runtime at least 100.0 %, both 50.0 %"
+    assert head == f"4.00 GPU-hours. Goodput: {goodput}."
+    assert lost.split()[:3] == ["free", "2.00", "50.0"]
+    assert lost.endswith("see the queue")
+    assert columns.split() == ["PROJECT", "GPU-HOURS", "HELD", "GOODPUT"]
+    assert vision.split() == ["vision", "2.00", "2.00", "100.0", "%"]
+    assert nobody.split() == ["(nobody)", "2.00", "0.00"]
+    assert waited == (
+        "Waited for: 1.00 GPU-hours, 0.50 of it while as many GPUs were free (GpuShortage)."
+    )
+    assert iterations.endswith("model iteration index 0.90.")
+
+
+def test_hours_without_an_account_are_said_first() -> None:
+    at = datetime(2026, 11, 19, 14).astimezone()
+    answer = make_fleet_goodput(missing_hours=3, first_missing=at.timestamp(), by="cause")
+    first, *rest = words.fleet_goodput(answer)
+    assert first == "Of 3 hours there is no account, the first at 2026-11-19 14:00."
+    assert not any(line.startswith("CAUSE ") and "HELD" in line for line in rest)
+    empty = [*words.fleet_goodput({**answer, "gpu_s": 0.0})]
+    assert empty == [first, "There is no account of this time."]

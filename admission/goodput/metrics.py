@@ -1,0 +1,46 @@
+"""Prometheus metrics of goodput: the last hour that there is an account of."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import numpy as np
+from prometheus_client import Gauge
+
+from admission.core.fleet_account import CAUSES, FleetAccount, Unheld
+
+__all__ = ["show"]
+
+# As many series as there are causes, whatever runs. Whichever worker computed last is right.
+SHARE = Gauge(
+    "headroom_gpu_time_ratio",
+    "Share of the time of all GPUs that went to a cause, in the last hour with an account.",
+    ["cause"],
+    multiprocess_mode="mostrecent",
+)
+GOODPUT = Gauge(
+    "headroom_goodput_ratio",
+    "Share of all GPU time that was held (scheduling), and of that, what was productive (runtime).",
+    ["kind"],
+    multiprocess_mode="mostrecent",
+)
+HOUR = Gauge(
+    "headroom_goodput_hour_seconds",
+    "When the last hour with an account began, Unix s.",
+    multiprocess_mode="mostrecent",
+)
+
+
+def show(at: datetime, found: FleetAccount) -> None:
+    """Show an hour."""
+    total = found.us.sum(axis=0)
+    whole = int(total.sum())
+    if not whole:
+        return
+    HOUR.set(at.timestamp())
+    for cause, us in zip(CAUSES, total.tolist(), strict=True):
+        SHARE.labels(cause).set(us / whole)
+    held = whole - int(np.sum(total[[CAUSES.index(cause) for cause in Unheld]]))
+    GOODPUT.labels("scheduling").set(held / whole)
+    if held:
+        GOODPUT.labels("runtime").set(int(total[CAUSES.index("productive")]) / held)

@@ -1,0 +1,254 @@
+"""The account of the fleet over a range of time, added up by what is asked for."""
+
+from __future__ import annotations
+
+import enum
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from typing import Any
+
+import numpy as np
+from django.db import connection
+from django.db.models import Sum
+from django.db.models.functions import TruncWeek
+from psycopg import sql
+
+from accounts import visibility
+from accounts.models import User
+from admission.core.account import Ints
+from admission.core.fleet_account import CAUSES
+from admission.goodput.models import AccountedHour, HourSteps, HourWait
+from admission.jobs.models import Project
+from telemetry.rollups.spec import HOUR_S
+from telemetry.spans import ParameterError, Span
+
+__all__ = ["FILTERS", "Asked", "By", "Found", "Iterations", "Waiting", "add_up"]
+
+_DAY_S = 24 * HOUR_S
+#: By what days do not tell, so many hours may be asked for at once: of the whole fleet, and of one
+#: project, rack or site.
+_MOST_HOURS, _MOST_HOURS_OF_ONE = 7 * 24, 31 * 24
+
+
+class By(enum.StrEnum):
+    """What sums are kept apart by."""
+
+    PROJECT = "project"
+    CLASS = "class"
+    PHASE = "phase"
+    SITE = "site"
+    RACK = "rack"
+    HOUR = "hour"
+    ATTEMPT = "attempt"
+    #: all of it is one sum
+    CAUSE = "cause"
+
+
+_COLUMNS: Mapping[By, tuple[str, ...]] = {
+    By.PROJECT: ("project",),
+    By.CLASS: ("job_class",),
+    By.PHASE: ("job_class", "phase"),
+    By.SITE: ("site",),
+    By.RACK: ("site", "rack"),
+    By.HOUR: ("hour",),
+    By.ATTEMPT: ("attempt_id",),
+    By.CAUSE: (),
+}
+#: Columns of what may be asked for alone, by the names of parameters.
+FILTERS: Mapping[str, str] = {
+    "project": "project", "class": "job_class", "phase": "phase", "site": "site", "rack": "rack",
+}  # fmt: skip
+#: Only hours have these.
+_OF_HOURS = frozenset({"rack", "hour", "attempt_id"})
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked for: hours from ``start`` up to ``end``, Unix s, of all or of ``only``.
+
+    ``only`` has values by column of :data:`FILTERS`. ``projects``: the reader may know of these
+    alone, and of nothing that no project held; None: of all.
+    """
+
+    start: int
+    end: int
+    by: By
+    only: Mapping[str, str] = field(default_factory=dict)
+    projects: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(cls, user: User, span: Span, by: By, only: Mapping[str, str]) -> Asked:
+        """Return what ``user`` may see of a span, in whole hours: those that begin in it.
+
+        Raises :class:`ParameterError` where that is too much. One query at most.
+        """
+        start, end = (int(-(-at // HOUR_S) * HOUR_S) for at in (span.start, span.end))
+        projects = None
+        if not visibility.sees_all(user):
+            projects = tuple(Project.objects.visible_to(user).values_list("name", flat=True))
+        asked = cls(start, max(end, start), by, dict(only), projects)
+        is_of_one = bool(only) or projects is not None
+        most = _MOST_HOURS_OF_ONE if is_of_one else _MOST_HOURS
+        if asked.needs_hours and (end - start) // HOUR_S > most:
+            raise ParameterError(
+                "from", f"by {by} at most {most // 24} days may be asked for: give a later one"
+            )
+        return asked
+
+    @property
+    def needs_hours(self) -> bool:
+        return not _OF_HOURS.isdisjoint((*_COLUMNS[self.by], *self.only))
+
+    @property
+    def days(self) -> tuple[int, int]:
+        """The whole days (UTC) that sums by day tell of, from when up to when, Unix s."""
+        first, last = -(-self.start // _DAY_S) * _DAY_S, self.end // _DAY_S * _DAY_S
+        return (self.start, self.start) if self.needs_hours or last <= first else (first, last)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether time that nobody held is in it."""
+        held = {"project", "job_class", "phase"}
+        return self.projects is None and held.isdisjoint((*_COLUMNS[self.by], *self.only))
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Demand that waited for one reason, µs of GPUs, and what of it stood against free GPUs."""
+
+    reason: str
+    demand_us: int
+    wanted_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Iterations:
+    """Iterations of a project in one week: its Monday."""
+
+    project: str
+    week: date
+    moved: float
+    repeated: float
+    missed: float
+
+    @property
+    def index(self) -> float | None:
+        """The model iteration index: the share of them that moved a model on; None: there is none.
+
+        Against those that were made again, and those that lost time took.
+        """
+        total = self.moved + self.repeated + self.missed
+        return self.moved / total if total else None
+
+
+@dataclass(frozen=True)
+class Found:
+    """Sums of µs of GPUs, rows by key and :data:`CAUSES`, and what stands beside them.
+
+    ``missing`` are hours that are over, of which there is no account.
+    """
+
+    asked: Asked
+    keys: Sequence[tuple[Any, ...]]
+    us: Ints
+    waiting: Sequence[Waiting]
+    iterations: Sequence[Iterations]
+    hours: int
+    missing: Sequence[int]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return _COLUMNS[self.asked.by]
+
+
+def add_up(asked: Asked, now: float) -> Found:
+    """Return the sums that are asked for. Up to six queries."""
+    first, last = asked.days
+    sums: dict[tuple[Any, ...], Ints] = defaultdict(lambda: np.zeros(len(CAUSES), dtype=np.int64))
+    spans = [("admission_goodput_houraccount", "hour", asked.start, first)]
+    if last > first:
+        spans.append(("admission_goodput_dayaccount", "day", first, last))
+    spans.append(("admission_goodput_houraccount", "hour", last, asked.end))
+    for table, at, start, end in spans:
+        for *key, us in _sums(asked, table, at, start, end) if end > start else ():
+            sums[tuple(key)] += np.array(us, dtype=np.int64)
+    keys = sorted(sums, key=lambda key: tuple(map(str, key)))
+    us = np.array([sums[key] for key in keys], dtype=np.int64).reshape(-1, len(CAUSES))
+    hours, missing = _hours(asked, now)
+    return Found(asked, keys, us, _waiting(asked), _iterations(asked), hours, missing)
+
+
+def _sums(asked: Asked, table: str, at: str, start: int, end: int) -> list[tuple[Any, ...]]:
+    names = _COLUMNS[asked.by]
+    total = sql.SQL(", ").join(
+        sql.SQL("sum(us[{}])::bigint").format(sql.Literal(place))
+        for place in range(1, len(CAUSES) + 1)
+    )
+    conditions: list[sql.Composable] = [
+        sql.SQL("{at} >= %s AND {at} < %s").format(at=sql.Identifier(at))
+    ]
+    ends = [_moment(start), _moment(end)]
+    values: list[Any] = [each.date() for each in ends] if at == "day" else [*ends]
+    for name, value in asked.only.items():
+        conditions.append(sql.SQL("{} = %s").format(sql.Identifier(name)))
+        values.append(value)
+    if asked.projects is not None:
+        conditions.append(sql.SQL("project = ANY(%s)"))
+        values.append(list(asked.projects))
+    elif asked.by is By.ATTEMPT:
+        conditions.append(sql.SQL("attempt_id IS NOT NULL"))
+    statement = sql.SQL("SELECT {keys} ARRAY[{total}] FROM {table} WHERE {where} {group}").format(
+        keys=sql.SQL("").join(sql.SQL("{}, ").format(sql.Identifier(name)) for name in names),
+        total=total,
+        table=sql.Identifier(table),
+        where=sql.SQL(" AND ").join(conditions),
+        group=sql.SQL("GROUP BY {} ").format(sql.SQL(", ").join(map(sql.Identifier, names)))
+        if names
+        else sql.SQL("HAVING count(*) > 0"),
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        return list(cursor.fetchall())
+
+
+def _moment(at: float) -> datetime:
+    return datetime.fromtimestamp(at, UTC)
+
+
+def _hours(asked: Asked, now: float) -> tuple[int, list[int]]:
+    """Return how many hours there is an account of, and those that are over and lack one."""
+    known = AccountedHour.objects.filter(
+        hour__gte=_moment(asked.start), hour__lt=_moment(asked.end)
+    )
+    there = {int(hour.timestamp()) for hour in known.values_list("hour", flat=True)}
+    over = range(asked.start, min(asked.end, int(now // HOUR_S) * HOUR_S), HOUR_S)
+    return len(there), [hour for hour in over if hour not in there]
+
+
+def _beside(asked: Asked, rows: Any) -> Any:
+    """Return rows of projects in the hours that are asked for, of projects that may be known."""
+    if asked.projects is not None:
+        rows = rows.filter(project__in=asked.projects)
+    named = {name: asked.only[name] for name in ("project", "job_class") if name in asked.only}
+    return rows.filter(hour__gte=_moment(asked.start), hour__lt=_moment(asked.end), **named)
+
+
+def _waiting(asked: Asked) -> list[Waiting]:
+    # Demand has no place, and no phase.
+    if not {"site", "rack", "phase"}.isdisjoint(asked.only):
+        return []
+    rows = _beside(asked, HourWait.objects.all()).values_list("reason")
+    summed = rows.annotate(Sum("demand_us"), Sum("wanted_us")).order_by("-demand_us__sum")
+    return [Waiting(reason, int(demand), int(wanted)) for reason, demand, wanted in summed]
+
+
+def _iterations(asked: Asked) -> list[Iterations]:
+    if not {"site", "rack", "phase"}.isdisjoint(asked.only):
+        return []
+    rows = _beside(asked, HourSteps.objects.all())
+    by_week = rows.annotate(week=TruncWeek("hour", tzinfo=UTC)).values_list("project", "week")
+    summed = by_week.annotate(Sum("moved"), Sum("repeated"), Sum("missed"))
+    summed = summed.order_by("project", "week")
+    return [Iterations(project, week.date(), *sums) for project, week, *sums in summed]
