@@ -193,17 +193,17 @@ def _joined(all_: Sequence[GpuSpans]) -> GpuSpans:
 
 
 def _reports(held: Sequence[Held], attempts: Attempts, span: Span) -> tuple[Reports, Bools, Floats]:
-    """Return reports by the minute, and which attempts had reported, and reached what, before."""
+    """Return reports, and which attempts had reported, and reached what, before."""
     jobs = {each.job: int(at) for each, at in zip(held, attempts.job, strict=True)}
     rows = ReportedJob.objects.filter(name__in=jobs).values_list("pk", "name")
     number_of = {pk: jobs[name] for pk, name in rows}
     window = Window(span.start - MAX_GAP_S, span.end + MAX_GAP_S)
     known = np.array(sorted(number_of), dtype=np.int64)
     job_of = np.array([number_of[pk] for pk in known.tolist()], dtype=np.int64)
-    minutes = _steps_of(known, job_of, window, MINUTE_S, steps.FIELDS)
+    found = _steps_of(known, job_of, window, None, steps.FIELDS)
     # Those that began earlier and are not in what was read at the start of it: were they silent?
-    near = minutes.at < span.start
-    silent = ~np.isin(attempts.job, minutes.job[near]) & (attempts.began < window.start)
+    near = found.at < span.start
+    silent = ~np.isin(attempts.job, found.job[near]) & (attempts.began < window.start)
     again = np.array([each.number > 1 for each in held], dtype=np.bool_)
     asked = np.isin(job_of, attempts.job[(silent | again) & attempts.counts])
     first = min((each.phase_began for each in held), default=span.start)
@@ -211,17 +211,21 @@ def _reports(held: Sequence[Held], attempts: Attempts, span: Span) -> tuple[Repo
     hours = _steps_of(known[asked], job_of[asked], before, HOUR_S, ("step",))
     heard = steps.told(hours, attempts).reached(len(held)) >= 0.0
     return (
-        minutes,
+        found,
         heard | (attempts.began < window.start) & ~silent,
         _reached(held, attempts, hours),
     )
 
 
 def _steps_of(
-    known: Ints, job_of: Ints, window: Window, width_s: int, fields: Sequence[str]
+    known: Ints, job_of: Ints, window: Window, width_s: int | None, fields: Sequence[str]
 ) -> Reports:
-    """Return reports of jobs, by the ids that telemetry has for them, in order of job and time."""
-    table = (MINUTES if width_s == MINUTE_S else HOURS)[JOB.name]
+    """Return reports of jobs, by the ids that telemetry has for them, in order of job and time.
+
+    As they came, for time that was told of together is not to be spread over a minute; or, of an
+    hour each (``width_s``), their means.
+    """
+    table = JOB if width_s is None else HOURS[JOB.name]
     if not known.size or window.end <= window.start:
         nothing = dict.fromkeys(fields, np.empty(0))
         return Reports(np.empty(0, np.int64), np.empty(0), width_s, nothing)

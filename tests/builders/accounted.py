@@ -88,8 +88,7 @@ def make_hour() -> tuple[Job, Job]:
     read("n2", 0, 1800.0, 3900.0)
     read("n2", 1, 0.0, 3000.0)
     report("llama", -240.0, 3900.0, data_wait_s=2.0)
-    housekeeping.roll_up(NOW)
-    hours.compute(HOUR, NOW)
+    again()
     return llama, bert
 
 
@@ -104,5 +103,6 @@ def seconds(**which: object) -> dict[str, float]:
 
 def again() -> None:
     """Account for the hour anew, by all that is recorded by now."""
-    housekeeping.roll_up(NOW)
+    while not housekeeping.roll_up(NOW):
+        pass  # it stops where other tests have both cores
     hours.compute(HOUR, NOW)
