@@ -27,6 +27,7 @@ NAMES = (
     "backfill",
     "checkpoints",
     "estimates",
+    "accounts",
     "slurm",
     "twin",
     "training",

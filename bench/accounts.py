@@ -1,0 +1,246 @@
+"""What it costs to keep the account of a large fleet, and how long a month by project takes.
+
+An hour of 100,000 GPUs and 5,000 running jobs, 50,000 more in the queue, is put where roll-ups,
+jobs and throttle events are kept, and computed as the housekeeper does. All hours are computed
+three times, so ``machine_share`` is three times that of one, of two cores.
+"""
+
+from __future__ import annotations
+
+# What needs models is imported in functions: Django is set up when there is a server.
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bench import django_in, report, storage
+from bench.stack import running
+
+if TYPE_CHECKING:
+    from telemetry.samples import Table
+
+GPUS, QUEUED, PROJECTS = 100_000, 50_000, 50
+#: Running jobs by the number of their GPUs.
+RUNNING = {8: 4_000, 32: 900, 344: 100}
+#: Of GPUs so many are throttled for a while in the hour, each at a time of its own.
+THROTTLED = 0.05
+_CORES, _HOUR_S, _PASSES = 2, 3600, 3
+#: Loops report so often, s.
+_EVERY_S = 10.0
+_NOTES = {
+    "machine_share": "of two cores, all three passes, Postgres included; bar: 0.05",
+    "hour_cpu_s": f"one pass over an hour of {GPUS:,} GPUs and {sum(RUNNING.values()):,} jobs",
+    "rows_per_hour": "of the account",
+    "is_exact": "GPUs times the hour is what the causes add up to",
+    "month_by_project_s": "30 days up to an hour, that begin in the middle of a day; bar: 1",
+}
+
+
+def run() -> None:
+    with running("--web-workers", "1") as stack:
+        django_in.set_up(stack)
+        with storage.only_keeper():
+            figures = _figures()
+    report.show("accounts", figures, _NOTES)
+    print(f"kept in {report.keep('accounts', figures)}")
+
+
+def _figures() -> dict[str, Any]:
+    from admission.goodput import hours
+    from admission.goodput.models import HourAccount
+
+    ids = storage.load_fleet(GPUS)
+    hour = (time.time() // _HOUR_S - 1) * _HOUR_S
+    _make_jobs(hour)
+    _store_readings(ids, hour)
+    _store_reports(hour)
+    _throttle(ids, hour)
+    costs = []
+    for _ in range(2):
+        before = storage.cpu_s()
+        hours.compute(hour, time.time())
+        costs.append(storage.cpu_s() - before)
+    us = sum(sum(each) for each in HourAccount.objects.values_list("us", flat=True))
+    rows = HourAccount.objects.count()
+    return {
+        "hour_cpu_s": costs[-1],
+        "machine_share": _PASSES * costs[-1] / (_CORES * _HOUR_S),
+        "rows_per_hour": rows,
+        "is_exact": us == GPUS * _HOUR_S * 1_000_000,
+        "month_by_project_s": _month_s(hour),
+    }
+
+
+# --- What is recorded ----------------------------------------------------------------------------
+
+
+def _make_jobs(hour: float) -> None:
+    from admission import bulk
+    from admission.jobs.models import Attempt, Job, Phase, Project
+    from fleet import snapshot
+    from telemetry.models import ReportedJob
+
+    projects = [Project.objects.create(name=f"project-{at}") for at in range(PROJECTS)]
+    began = datetime.fromtimestamp(hour, UTC) - timedelta(hours=5)
+    sizes = [size for size, count in RUNNING.items() for _ in range(count)]
+    jobs = [
+        Job(
+            name=f"job-{at}", project=projects[at % PROJECTS], job_class="high-density-training",
+            priority=0, spec={}, spec_version=1, submitted_by="bench", submitted_at=began,
+            state="running" if at < len(sizes) else "queued",
+        )
+        for at in range(len(sizes) + QUEUED)
+    ]  # fmt: skip
+    bulk.insert(jobs)
+    phases = [
+        Phase(
+            job=job, name="train", index=0, request={}, gpus=sizes[at] if at < len(sizes) else 64,
+            state=job.state, queued_at=began, started_at=began,
+            reason="" if at < len(sizes) else "GpuShortage", reason_since=began,
+        )
+        for at, job in enumerate(jobs)
+    ]  # fmt: skip
+    bulk.insert(phases)
+    names = snapshot.current().gpu_names.tolist()
+    first = np.cumsum([0, *sizes])
+    bulk.insert(
+        [
+            Attempt(
+                phase=phase, number=1, key=f"{job.name}/train/1", executor="local", state="running",
+                placement=_placement(names[first[at] : first[at + 1]]), dispatched_at=began,
+                started_at=began,
+            )
+            for at, (job, phase) in enumerate(zip(jobs[: len(sizes)], phases, strict=False))
+        ]
+    )  # fmt: skip
+    ReportedJob.objects.bulk_create(ReportedJob(name=job.name) for job in jobs[: len(sizes)])
+
+
+def _placement(names: list[str]) -> dict[str, Any]:
+    gpus: dict[str, list[int]] = {}
+    for name in names:
+        node, _, index = name.rpartition("/")
+        gpus.setdefault(node, []).append(int(index))
+    return {"nodes": [*gpus], "gpus": gpus, "power_cap_w": None}
+
+
+def _minutes(hour: float) -> Iterator[float]:
+    """Yield the minutes of an hour, and those around it that are read with it."""
+    yield from (hour + 60.0 * minute for minute in range(-3, 63))
+
+
+def _store_readings(ids: list[int], hour: float) -> None:
+    from telemetry import tiers
+    from telemetry.rollups.spec import MINUTE_S, MINUTES
+    from telemetry.samples import GPU
+
+    rng = np.random.default_rng(1)
+    held = sum(size * count for size, count in RUNNING.items())
+    util = np.where(np.arange(len(ids)) < held, 95.0, 0.0)
+    for at in _minutes(hour):
+        # One GPU in a thousand is not read in a minute.
+        some = np.flatnonzero(rng.random(len(ids)) > 0.001)
+        gpu, power_w = np.array(ids)[some], np.where(util[some] > 0, 600.0, 75.0)
+        told = {
+            "gpu_id": gpu,
+            "util": util[some],
+            "power_w": power_w,
+            "readings": np.full(gpu.size, 6),
+        }
+        width = tiers.rollup_width(MINUTE_S, GPUS)
+        _store(MINUTES[GPU.name], width, np.full(gpu.size, at), told)
+
+
+def _store_reports(hour: float) -> None:
+    from telemetry import tiers
+    from telemetry.models import ReportedJob
+    from telemetry.samples import JOB
+
+    jobs = np.array(ReportedJob.objects.order_by("pk").values_list("pk", flat=True))
+    rng = np.random.default_rng(2)
+    for minute in _minutes(hour):
+        ts = np.repeat(minute + _EVERY_S * np.arange(6), jobs.size)
+        told = {name: rng.uniform(0.0, 0.8, ts.size) for name in ("data_wait_s", "sync_s")}
+        told |= {"step": ts // _EVERY_S, "step_time_s": np.full(ts.size, _EVERY_S)}
+        told |= {"job_id": np.tile(jobs, 6), "lost_share": rng.uniform(0.0, 0.1, ts.size)}
+        _store(JOB, tiers.raw_width(), ts, told)
+
+
+def _store(table: Table, width: timedelta, ts: Any, given: dict[str, Any]) -> None:
+    """Store rows, those columns that are not given empty."""
+    from django.db import connection, transaction
+
+    from telemetry import samples
+    from telemetry.samples import NULL_INT, Rows
+
+    columns = {
+        each.name: given.get(each.name, np.full(ts.size, np.nan if each.is_float else NULL_INT))
+        for each in table.columns
+    } | {"ts": ts}
+    with transaction.atomic(), connection.cursor() as django_cursor:
+        cursor = django_cursor.cursor
+        samples.create_partitions(cursor, samples.partitions_for(table, ts, width))
+        samples.copy(cursor, Rows(table, columns))
+
+
+def _throttle(ids: list[int], hour: float) -> None:
+    from telemetry.models import ThrottleEvent
+
+    rng = np.random.default_rng(3)
+    some = rng.choice(ids, int(THROTTLED * len(ids)), replace=False)
+    since = rng.uniform(0.0, 3000.0, some.size)
+    ThrottleEvent.objects.bulk_create(
+        (
+            ThrottleEvent(
+                gpu_id=int(gpu), cause=32, opened_at=_moment(hour + start), usual_mhz=1980.0,
+                updated_at=_moment(hour + start + 500.0), closed_at=_moment(hour + start + 500.0),
+                lost_mhz_s=99_000.0,
+            )
+            for gpu, start in zip(some, since, strict=True)
+        ),
+        batch_size=5_000,
+    )  # fmt: skip
+
+
+def _moment(at: float) -> datetime:
+    return datetime.fromtimestamp(at, UTC)
+
+
+# --- A month -------------------------------------------------------------------------------------
+
+# Of a month the hours of its first and its last day are read, and the days between.
+_HOURS = """
+INSERT INTO admission_goodput_houraccount
+    (hour, site, rack, attempt_id, project, job_class, phase, us)
+SELECT hour - make_interval(hours => before), site, rack, attempt_id, project, job_class, phase, us
+FROM admission_goodput_houraccount
+CROSS JOIN (SELECT generate_series(1, 24) UNION ALL SELECT generate_series(696, 720))
+    AS ago (before)
+"""
+_DAYS = """
+INSERT INTO admission_goodput_dayaccount (day, site, project, job_class, phase, us)
+SELECT day - before, site, project, job_class, phase, us
+FROM admission_goodput_dayaccount CROSS JOIN generate_series(1, 31) AS ago (before)
+"""
+
+
+def _month_s(hour: float) -> float:
+    """Return the median time of a month by project, s, once it is there."""
+    from django.db import connection
+
+    from admission.goodput.summing import Asked, By, add_up
+
+    with connection.cursor() as cursor:
+        cursor.execute(_HOURS)
+        cursor.execute(_DAYS)
+        cursor.execute("ANALYZE admission_goodput_houraccount, admission_goodput_dayaccount")
+    end = int(hour) + _HOUR_S
+    asked = Asked(end - 30 * 24 * _HOUR_S, end, By.PROJECT)
+    took = []
+    for _ in range(5):
+        began = time.perf_counter()
+        add_up(asked, time.time())
+        took.append(time.perf_counter() - began)
+    return report.percentile(took, 0.5)
