@@ -1,7 +1,7 @@
 """How fast a command is: the throughput that faults leave, and how much machines vary. Pure.
 
 What a fault predicts is the time that it costs at most, by its own share: half of the CPU time
-makes steps twice as long. What is missing beyond that is the command's (decision 0127).
+makes steps twice as long. What is missing beyond that is the command's (decision 0125).
 """
 
 from __future__ import annotations
