@@ -107,6 +107,7 @@ urlpatterns = [
     path("live/fleet", fleet.heatmap, name="live-fleet"),
     path("live/fleet/panel", fleet.panel, name="live-fleet-panel"),
     path("live/racks/<int:rack_id>", rack.panel, name="live-rack"),
+    path("live/racks/<int:rack_id>/hub", rack.hub_panel, name="live-rack-hub"),
     path("live/nodes/<int:node_id>", node.panel, name="live-node"),
     path("live/nodes/<int:node_id>/range", node.table, name="live-node-range"),
     path("live/nodes/<int:node_id>/events", node.events, name="live-node-events"),

@@ -9,11 +9,14 @@ from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string
+from django.urls import reverse
+from django.utils import timezone
 from django.views.decorators.http import require_safe
 
+from accounts import visibility
 from accounts.decorators import requires
 from accounts.roles import Capability
-from dashboard import conditional, controller, racks, ranges, state
+from dashboard import conditional, controller, hub, panels, racks, ranges, state
 from dashboard.racks import GPU_LEGENDS, GPU_METRICS
 from dashboard.state import View
 from dashboard.svg.rack import elevation
@@ -22,7 +25,7 @@ from fleet.models import Meter
 from telemetry.models import ThrottleEvent
 from telemetry.series import Kind
 
-__all__ = ["page", "panel"]
+__all__ = ["hub_panel", "page", "panel"]
 
 _EVENTS = 20
 #: So many of its meters are drawn.
@@ -35,8 +38,10 @@ def page(request: HttpRequest, rack_id: int) -> HttpResponse:
     """One rack: its draw against its budget, node by node."""
     view, row = _shown(rack_id)
     timeline = _timeline(request, rack_id)
+    html, _ = panels.draw(request, *_hub(request, view, row))
     context = {
         **_context(view, row, _metric(request)),
+        "hub_panel": html,
         "timeline": timeline,
         "picker": timeline.picker,
     }
@@ -55,6 +60,21 @@ def _timeline(request: HttpRequest, rack_id: int) -> Timeline:
         limits_of="rack-panel",
         meters=meters,
     )
+
+
+@require_safe
+@requires(Capability.VIEW_FLEET)
+def hub_panel(request: HttpRequest, rack_id: int) -> HttpResponse:
+    """Incidents, restrictions and jobs of the rack, for htmx: as far as the reader may see them."""
+    return panels.answer(request, *_hub(request, *_shown(rack_id)))
+
+
+def _hub(
+    request: HttpRequest, view: View, row: int
+) -> tuple[str, str, dict[str, str], dict[str, Any]]:
+    found = hub.of_rack(view.fleet, row, visibility.of(request), timezone.now())
+    url = reverse("live-rack-hub", args=[int(view.fleet.racks.ids[row])])
+    return "dashboard/panels/rack_hub.html", url, {}, {"hub": found}
 
 
 @require_safe
