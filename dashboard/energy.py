@@ -27,11 +27,14 @@ _MOST_LINES = 100
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One site or project. Parts are in kWh, in the order of the page's columns."""
+    """One site or project. Parts are in kWh, in the order of the page's columns.
+
+    None: nothing was read of it.
+    """
 
     name: str
-    kwh: float
-    parts: tuple[float, ...]
+    kwh: float | None
+    parts: tuple[float | None, ...]
     carbon_kg: float | None
     money: float | None
     gpu_h: float
@@ -94,6 +97,8 @@ def of_job(job: Job) -> str:
 def _answer(total: Row, report: Report) -> str:
     if report.newest is None:
         return "No hour is closed yet"
+    if not total.mj:
+        return "Nothing was read in these hours"
     words = [f"{units.number(total.kwh, _digits(total.kwh))} kWh", *_rates(total)]
     if total.pue is not None:
         words.append(f"PUE {units.number(total.pue, 2)}, {total.basis}")
@@ -123,8 +128,8 @@ def _digits(value: float) -> int:
 def _line(row: Row) -> Line:
     return Line(
         name=row.name,
-        kwh=row.kwh,
-        parts=tuple(mj / MJ_PER_KWH for mj in row.parts_mj.values()),
+        kwh=row.kwh if row.mj else None,
+        parts=tuple(mj / MJ_PER_KWH if row.mj else None for mj in row.parts_mj.values()),
         carbon_kg=row.carbon_kg if row.carbon_mj else None,
         money=row.cost if row.price_mj or row.cost else None,
         gpu_h=row.gpu_h,

@@ -80,9 +80,12 @@ def every(hours: float | None) -> str:
     return f"{units.number(hours / _HOURS_PER_YEAR, 1)} years"
 
 
-def per_year(rate_per_h: float | None) -> float | None:
-    """Return a rate per device-hour as failures of 1,000 devices in a year."""
-    return None if rate_per_h is None else 1000.0 * _HOURS_PER_YEAR * rate_per_h
+def per_year(rate_per_h: float | None) -> str:
+    """Return a rate per device-hour as failures of 1,000 devices in a year; or a dash."""
+    if rate_per_h is None:
+        return units.DASH
+    rate = 1000.0 * _HOURS_PER_YEAR * rate_per_h
+    return units.number(rate, 1 if rate < 100.0 else 0)
 
 
 def observed_share(found: Mapping[str, Any]) -> float:
@@ -100,8 +103,8 @@ def answer(found: Mapping[str, Any]) -> str:
     if not total:
         if fleet["mtbf_lower_h"] is None:
             return "Nothing was observed: no agent was heard in this time"
-        least = every(fleet["mtbf_lower_h"] / fleet["devices"])
-        return f"No failure on {gpus}: less than one in {least}, with 95 % confidence"
+        observed = every(fleet["device_h"] / fleet["devices"])
+        return f"No failure on {gpus} in the {observed} for which they were observed"
     parts = [f"{fleet['causes'][each.value]} {each.value}" for each in Cause]
     named = ", ".join(each for each in parts if not each.startswith("0 "))
     said = f"{units.count(total, 'failure')} on {gpus}: {named}"

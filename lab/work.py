@@ -30,6 +30,7 @@ import numpy as np
 from headroom import __version__
 from headroom.agent.devices import Row
 from headroom.client import HeadroomError, Unavailable
+from headroom.jobs.words import counted
 from headroom.work.contract import (
     LOG_PART_BYTES,
     MAX_LOG_PARTS,
@@ -311,7 +312,7 @@ class Machines:
 
         attempt.slot = slot
         attempt.loop = Loop(workload.jobs, slot, clock=lambda: twin.now_s, scale=scale)
-        attempt.say(f"begins on {len(task.nodes)} nodes")
+        attempt.say(f"begins on {counted(len(task.nodes), 'node')}")
 
     def _stop(self, twin: Twin, attempt: _Attempt, part: _Part) -> None:
         if part.state == WorkState.CLAIMED:

@@ -65,6 +65,7 @@ def _shown(request: HttpRequest, found: Observed, by: By) -> dict[str, Any]:
     return {
         "found": answer,
         "answer": failures.answer(answer),
+        "precedence": ", ".join(map(failures.words, answer["precedence"])),
         "observed_share": failures.observed_share(answer),
         "groups": [
             {**each, "words": failures.words(each["name"]) if by is By.COMPONENT else each["name"]}

@@ -51,6 +51,14 @@ def test_before_the_first_hour_is_closed_it_says_what_it_will_show() -> None:
     assert "What this page will show" in html
 
 
+def test_an_hour_in_which_nothing_was_read_is_not_one_of_no_energy(db: None) -> None:
+    now = datetime.now(UTC)
+    begin_ledger(now.replace(minute=0, second=0, microsecond=0) - 2 * HOUR).close()
+    html = opened(client_of(Role.VIEWER))
+    assert "Nothing was read in these hours" in html
+    assert "0.0" not in html
+
+
 def test_energy_carbon_money_pue_and_residual_come_first(ledger: Ledger) -> None:
     given = {"price_per_kwh": 0.2, "carbon_g_per_kwh": 300.0, "pue": 1.25}
     actions.make_tariff(

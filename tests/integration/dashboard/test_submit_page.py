@@ -74,7 +74,7 @@ def test_the_queue_leads_there_whoever_may_submit(client: Client, viewer: Client
 
 def test_it_begins_with_a_text_that_can_be_submitted(client: Client, fleet: SmallFleet) -> None:
     html = html_of(client.get(URL))
-    assert "It can be submitted to vision, as low-power-experimentation: train on 1 GPU." in (
+    assert "It can be submitted to vision, as low-power-experimentation: train on 1 GPU" in (
         text_of(html)
     )
     found = re.search(r"<textarea[^>]*>(.*?)</textarea>", client.get(URL).content.decode(), re.S)
