@@ -13,7 +13,7 @@ from admission.jobs.models import Job
 from dashboard import units
 from telemetry.spans import ParameterError, Span
 
-__all__ = ["Account", "Line", "of"]
+__all__ = ["Account", "Line", "line", "of", "words"]
 
 #: An account that is looked at goes back so far at most, s.
 _MOST_S = 86_400.0
@@ -57,8 +57,8 @@ def of(job: Job, now: float) -> Account | None:
         return Account(f"Its account is too much to add up here: {error}", [], "", is_cut=True)
     return Account(
         _answer(found),
-        [_line(each) for each in found["causes"]],
-        ", ".join(_words(each) for each in found["cannot_tell"]) if _has_unknown(found) else "",
+        [line(each) for each in found["causes"]],
+        ", ".join(words(each) for each in found["cannot_tell"]) if _has_unknown(found) else "",
         is_cut=span.start > lived.start,
     )
 
@@ -67,12 +67,13 @@ def _has_unknown(found: Mapping[str, Any]) -> bool:
     return any(each["cause"] == Cause.UNKNOWN for each in found["causes"])
 
 
-def _line(each: Mapping[str, Any]) -> Line:
+def line(each: Mapping[str, Any]) -> Line:
+    """Return a cause as :mod:`admission.goodput.told` tells of it."""
     hours = each["gpu_s"] / 3600.0
-    return Line(_words(each["cause"]), hours, each["share"], each["lever"], bool(each["lever"]))
+    return Line(words(each["cause"]), hours, each["share"], each["lever"], bool(each["lever"]))
 
 
-def _words(cause: str) -> str:
+def words(cause: str) -> str:
     """Return a cause in words; that of throttling by its token: ``throttled: sw_thermal``."""
     kind, _, rest = cause.partition("_")
     if kind != "throttled":
@@ -87,7 +88,7 @@ def _answer(found: Mapping[str, Any]) -> str:
     if found["goodput"] is None:
         return f"{hours} held; its loop has reported no steps, so that its goodput is not known"
     lost = [
-        f"{units.percent(each['share'])} {_words(each['cause'])}"
+        f"{units.percent(each['share'])} {words(each['cause'])}"
         for each in found["causes"]
         if each["lever"] and each["cause"] != Cause.UNKNOWN and each["share"] >= 0.005
     ]

@@ -11,7 +11,7 @@ from admission.core.fleet_account import CAUSES, FLEET_LEVERS, Unheld
 from admission.goodput.reading import JobAccount
 from admission.goodput.summing import By, Found
 
-__all__ = ["BADPUT", "told", "told_of_fleet"]
+__all__ = ["BADPUT", "NOT_TOLD", "told", "told_of_fleet"]
 
 #: Causes by the names that ml-goodput-measurement has for lost time.
 BADPUT: Mapping[str, str] = {
@@ -21,6 +21,8 @@ BADPUT: Mapping[str, str] = {
     Cause.DATA_WAIT: "data_loading_sync",
 }
 
+#: Of this time no loop tells: some of it may have been productive.
+NOT_TOLD = (Cause.UNKNOWN, Cause.BUSY)
 #: What only a loop tells.
 _ONLY_TOLD = (
     Cause.PRODUCTIVE,
@@ -76,8 +78,7 @@ def _causes(causes: Mapping[str, int]) -> list[dict[str, Any]]:
 
 _UNHELD = [CAUSES.index(cause) for cause in Unheld]
 _PRODUCTIVE = CAUSES.index(Cause.PRODUCTIVE)
-#: Of this time no loop tells: some of it may have been productive.
-_NOT_TOLD = [CAUSES.index(cause) for cause in (Cause.UNKNOWN, Cause.BUSY)]
+_NOT_TOLD = [CAUSES.index(cause) for cause in NOT_TOLD]
 
 
 def told_of_fleet(found: Found) -> dict[str, Any]:

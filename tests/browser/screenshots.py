@@ -28,6 +28,7 @@ _PAGES = {
     "class": "/documents/classes/checkpoint-heavy/",
     "policy": "/documents/admission-policies/headroom/",
     "energy": "/energy/",
+    "goodput": "/goodput/",
     "slos": "/slos/",
     "slo": "/slos/training-begins/",
     "rules": "/rules/",

@@ -24,7 +24,7 @@ PAGES = [
     "incidents", "incident", "run", "rules", "rule", "rule-edit", "playbooks", "playbook",
     "queue", "queue-running", "queue-ended", "job", "job-running", "job-later", "classes",
     "class", "class-edit", "policy",
-    "slos", "slo", "what-if", "what-if-asked", "energy",
+    "slos", "slo", "what-if", "what-if-asked", "energy", "goodput",
     "rack", "node", "gpu", "throttle", "lemons", "failures", "agents", "search", "account",
 ]  # fmt: skip
 
@@ -62,6 +62,7 @@ def path_of(name: str, small: SmallFleet) -> str:
         "class-edit": "/documents/classes/checkpoint-heavy/edit/",
         "policy": "/documents/admission-policies/headroom/",
         "energy": "/energy/",
+        "goodput": "/goodput/",
         "slos": "/slos/",
         "slo": "/slos/training-begins/",
         "what-if": "/what-if/",

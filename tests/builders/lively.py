@@ -10,6 +10,7 @@ from django.utils import timezone
 from admission.core.energy.closing import Basis
 from admission.core.energy.rates import MJ_PER_KWH
 from admission.energy.models import ClosedHour, ProjectHour, SiteHour
+from admission.goodput.models import HourSteps, HourWait
 from fleet import snapshot
 from fleet.models import Gpu
 from policies.incidents.models import Silence
@@ -21,6 +22,7 @@ from telemetry.faults.models import EccEvent
 from telemetry.lemons.models import LemonFinding
 from telemetry.models import ThrottleEvent, XidEvent
 from telemetry.throttle.rules import Severity
+from tests.builders.accounted import last_hour, write_account
 from tests.builders.fleet import SmallFleet, small_fleet
 from tests.builders.jobs import make_lively_queue
 from tests.builders.policies import (
@@ -55,6 +57,7 @@ def make_lively() -> SmallFleet:
     make_lively_queue()
     make_promised()
     make_metered()
+    make_accounted()
     return small
 
 
@@ -102,8 +105,7 @@ def make_promised() -> None:
 
 def make_metered() -> None:
     """Have the last hour be closed at two sites, for a project and one with a long name."""
-    now = timezone.now()
-    hour = now.replace(minute=0, second=0, microsecond=0) - timedelta(hours=1)
+    now, hour = timezone.now(), last_hour()
     kwh = MJ_PER_KWH
     ClosedHour.objects.create(hour=hour, closed_at=now)
     for site, basis in (("oslo", Basis.MEASURED), ("bergen", Basis.NONE)):
@@ -119,6 +121,25 @@ def make_metered() -> None:
                 hour=hour, site=site, project=project, gpu_mj=15 * kwh, host_mj=3 * kwh,
                 shared_mj=kwh // 5, overhead_mj=2 * kwh, gpu_ms=90_000_000,
             )  # fmt: skip
+
+
+def make_accounted() -> None:
+    """Have the last hour be accounted for at two sites, with what waited and what was made."""
+    hour = last_hour()
+    for site, project in (("oslo", "vision"), ("bergen", "p" * 60)):
+        write_account(
+            hour, project, site, productive=2e5, data_wait=3e4, busy=6e4, starting=4e3,
+            throttled_sw_thermal_unexpected=9e3,
+        )  # fmt: skip
+        write_account(hour, site=site, free=9e4, silent=4e3, drained=1e4)
+        HourSteps.objects.create(
+            hour=hour, project=project, job_class="batch", moved=4e4, repeated=300.0, missed=2e3
+        )
+    for reason in ("GpuShortage", "RackPowerHeadroom", ""):
+        HourWait.objects.create(
+            hour=hour, project="vision", job_class="batch", reason=reason, demand_us=9 * 10**10,
+            wanted_us=3 * 10**10,
+        )  # fmt: skip
 
 
 def make_failing(gpu: Gpu) -> None:
