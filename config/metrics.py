@@ -30,6 +30,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from accounts import tokens
 from accounts.roles import Capability
 from config import room_metrics
+from policies.headroom import metrics as places
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,7 +98,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
         response = HttpResponse("METRICS_TOKEN or a login is needed\n", status=401)
         response["WWW-Authenticate"] = 'Bearer realm="headroom metrics"'
         return response
-    text = generate_latest(_registry()) + room_metrics.generate()
+    text = generate_latest(_registry()) + room_metrics.generate() + places.generate()
     return HttpResponse(text, content_type=CONTENT_TYPE_LATEST)
 
 

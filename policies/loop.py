@@ -1,5 +1,7 @@
 """The loop of policies: headroom, then rules, then their restrictions, incidents and playbooks.
 
+Last it publishes what Prometheus is shown of headroom.
+
 :func:`evaluate_once` is done every other second by whichever worker gets to it; of two at once, one
 does nothing. Each of its parts is a transaction of its own and brings about what is so *now*: what
 fires is compared with the episodes that are open, those with the restrictions that are held, and
@@ -13,6 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from typing import Any
 
 import structlog
@@ -21,6 +24,7 @@ from django.db import transaction
 from fleet import locks
 from policies import current
 from policies.firings import Firing, Severity
+from policies.headroom import exposition
 from policies.headroom.evaluate import Headroom
 from policies.incidents import follow, notify
 from policies.playbooks import starting
@@ -73,13 +77,18 @@ def _round(now: float) -> Round:
             log.exception("policy_loop_part_failed", part=name)
             failed.append(name)
 
+    @cache
+    def seen() -> Headroom:
+        return current.headroom(now)
+
     def rules() -> None:
         nonlocal found
-        found = follow_rules(current.headroom(now), now)
+        found = follow_rules(seen(), now)
 
     part("rules", rules)
     part("restrictions", lambda: restrict(store.book(), at))
     part("incidents", lambda: tell(at))
+    part("exposition", lambda: exposition.publish(seen()))
     return Round(*found, tuple(failed))
 
 
