@@ -73,5 +73,7 @@ MODEL_CAPABILITIES: dict[str, tuple[Capability, Capability]] = {
     "admission_slos": (Capability.VIEW_FLEET, Capability.EDIT_POLICIES),
     "admission_curtailments": (Capability.VIEW_FLEET, Capability.EDIT_POLICIES),
     "admission_policy": (Capability.VIEW_FLEET, Capability.EDIT_POLICIES),
+    "admission_goodput": (Capability.VIEW_FLEET, Capability.EDIT_POLICIES),
+    "admission_energy": (Capability.VIEW_FLEET, Capability.EDIT_POLICIES),
     "admission_learned": (Capability.VIEW_FLEET, Capability.EDIT_POLICIES),
 }

@@ -14,6 +14,7 @@ from headroom import __version__
 from headroom.checkpoint_commands import checkpoints
 from headroom.errors import HeadroomError
 from headroom.jobs.commands import COMMANDS
+from headroom.jobs.formats.command import convert
 from headroom.options import FILE, machine_options, server_option, token_file_option
 
 __all__ = ["main"]
@@ -453,5 +454,5 @@ def replay(
         sys.exit(130)
 
 
-for _command in (checkpoints, *COMMANDS):
+for _command in (checkpoints, convert, *COMMANDS):
     main.add_command(_command)

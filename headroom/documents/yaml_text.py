@@ -116,7 +116,9 @@ class Document:
             is_typo = found.unknown and close not in ("", found.unknown)
             hint = f"do you mean {close}?" if is_typo else f"see {see}"
             path = found.path.replace("[...]", "")
-            place = self.keys[path] if found.unknown else self.place(path)
+            # Of a key with a backtick in it the decoder does not tell where it ends.
+            place = self.keys.get(path) if found.unknown else None
+            place = place or self.place(path)
             problem = fault(found.message, *place, field=path, hint=hint)
             raise DocumentError([problem]) from error
 

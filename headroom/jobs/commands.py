@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from headroom.jobs.formats.command import convert
 from headroom.options import server_option, token_file_option
 
 if TYPE_CHECKING:
@@ -550,7 +549,6 @@ def unbook(number: int, why: str, as_json: bool, server: str, token_file: Path |
 COMMANDS = (
     *(
         submit,
-        convert,
         list_jobs,
         queue,
         explain,

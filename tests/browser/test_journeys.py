@@ -100,5 +100,5 @@ def test_an_ml_engineer_submits_a_job_learns_why_it_waits_mends_it_and_sees_it_r
     page.reload()
     phase.refresh_from_db()
     expect(page.locator("h1")).to_contain_text(f"large runs on {phase.gpus} GPUs in oslo")
-    expect(page.locator("#job-timeline")).to_contain_text("Timeline of attempt 1")
+    expect(page.get_by_role("heading", name="Timeline of attempt 1")).to_be_visible()
     watch.stop(most=7)

@@ -24,6 +24,7 @@ NODE = {
     "headroom.checkpoints",
     "headroom.documents",
     "headroom.jobs",
+    "headroom.jobs.formats",
     "headroom.kueue",
     "headroom.replay",
     "headroom.schedulers",

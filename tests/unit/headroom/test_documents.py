@@ -68,6 +68,7 @@ class _Thing(Struct, forbid_unknown_fields=True):
     [
         ("name: a\ncoutn: 1\n", "coutn", (2, 1), "do you mean count?"),
         ("name: a\nx: 1\n", "x", (2, 1), "see the reference"),
+        ("name: a\nx`: 1\n", "x", (1, 1), "see the reference"),
         ("name: a\ncount: b\n", "count", (2, 8), "see the reference"),
         ("count: 1\n", "name", (1, 1), "see the reference"),
         ("", "", (1, 1), "see the reference"),
