@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 import numpy as np
 from django.db import connection
-from django.db.models import Q
 
 from admission.core.allocation.allocations import (
     Allocations,
@@ -171,7 +170,7 @@ def during(fleet: FleetArrays, since: float, until: float) -> PastAttempts:
     """Return the attempts that held GPUs between ``since`` and ``until``, Unix s. Three queries."""
     fleet = sliced(fleet)
     first, last = (datetime.fromtimestamp(at, UTC) for at in (since, until))
-    rows = Attempt.objects.filter(Q(ended_at=None) | Q(ended_at__gt=first), dispatched_at__lt=last)
+    rows = Attempt.objects.overlapping(first, last)
     ends = {
         pk: math.inf if ended is None else ended.timestamp()
         for pk, ended in rows.values_list("pk", "ended_at")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from django.db.models import Q
 
 from admission.core.at_work import at_work, least_at_work_w
 from admission.core.energy.amounts import Bools, Read
@@ -136,9 +135,7 @@ def _minutes(fleet: FleetArrays, rows: Ints, window: Window) -> Floats:
 
 def _held(fleet: FleetArrays, window: Window) -> tuple[Held, list[tuple[str, str]]]:
     """Return the spans in which jobs held GPUs within a window, and the jobs. One query."""
-    attempts = Attempt.objects.filter(
-        Q(ended_at=None) | Q(ended_at__gt=window.start_at), dispatched_at__lt=window.end_at
-    )
+    attempts = Attempt.objects.overlapping(window.start_at, window.end_at)
     rows = attempts.order_by("pk").values_list(
         "phase__job__project__name", "phase__job__name", "placement", "dispatched_at", "ended_at"
     )

@@ -132,9 +132,7 @@ def _parts(fleet: FleetArrays) -> tuple[Parts, Ints]:
 def held_in(span: Span) -> list[Held]:
     """Return the attempts that held GPUs in ``span``. One query."""
     rows = (
-        Attempt.objects.filter(
-            Q(ended_at=None) | Q(ended_at__gt=span.start_at), dispatched_at__lt=span.end_at
-        )
+        Attempt.objects.overlapping(span.start_at, span.end_at)
         .order_by("pk")
         .values_list(
             "pk", "number", "phase", "phase__job__name", "phase__job__project__name",

@@ -442,6 +442,11 @@ class AttemptQuerySet(models.QuerySet["Attempt"]):
         """Attempts that hold, or may hold, GPUs."""
         return self.filter(state__in=Attempt.OPEN)
 
+    def overlapping(self, start: datetime, end: datetime) -> AttemptQuerySet:
+        """Attempts that held GPUs at some time from ``start`` up to ``end``, whoever holds them."""
+        lasts = Q(ended_at=None) | Q(ended_at__gt=start)
+        return self.filter(lasts, dispatched_at__lt=end)
+
 
 class Attempt(models.Model):
     """One dispatch of a phase to an executor. It is run at most once."""

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from django.db.models import Q
-
 from accounts.visibility import Visibility
 from admission.directives.models import Directive
 from admission.directives.visible import directives
@@ -83,11 +81,8 @@ def _nodes_of(gpus: Sequence[int], fleet: FleetArrays) -> list[int]:
 
 def _reporting(attempt: Attempt, span: Span) -> list[int]:
     """Return the ids under which its training loop reports, and nobody else's. Two queries."""
-    others = Attempt.objects.filter(
-        Q(ended_at=None) | Q(ended_at__gt=span.start_at),
-        phase__job=attempt.phase.job_id,
-        dispatched_at__lt=span.end_at,
-    ).exclude(pk=attempt.pk)
+    overlapping = Attempt.objects.overlapping(span.start_at, span.end_at)
+    others = overlapping.filter(phase__job=attempt.phase.job_id).exclude(pk=attempt.pk)
     names = [attempt.key, attempt.phase.key]
     if not others.exists():
         names.append(attempt.phase.job.name)
