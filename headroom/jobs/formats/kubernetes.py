@@ -165,17 +165,15 @@ def _phase(pods: _Pods, owner: Owner, resource: str, lost: list[str]) -> dict[st
     if pods.needs:
         phase["needs"] = [slug(each, 60) for each in pods.needs]
     if (retries := pods.job.get("backoffLimit")) is not None:
-        tolerance = "failure" if retries else "disruption"
-        phase["restart"] = {
-            "tolerance": tolerance,
-            **({"max_restarts": retries} if retries else {}),
-        }
+        phase["restart"] = _restart(retries)
     return phase
 
 
 def _restart(retries: int) -> dict[str, Any]:
-    # A pod that a node's loss has ended is no failure of its own.
-    return {"tolerance": "failure", "max_restarts": retries} if retries else {"tolerance": "none"}
+    if retries:
+        return {"tolerance": "failure", "max_restarts": retries}
+    # What a lost node has ended has not failed by itself.
+    return {"tolerance": "disruption"}
 
 
 def _run(template: Mapping[str, Any], lost: list[str]) -> dict[str, Any]:

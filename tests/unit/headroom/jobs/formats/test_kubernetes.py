@@ -49,6 +49,11 @@ def test_a_job_comes_along_with_its_gang_its_limit_and_its_words() -> None:
     assert found.lost == ()
 
 
+def test_a_job_that_is_not_tried_again_is_so_where_a_node_was_lost() -> None:
+    restart = brought(make_job(backoffLimit=0)).spec.phases[0].restart
+    assert (restart.tolerance, restart.max_restarts) == ("disruption", None)
+
+
 def test_more_runs_than_pods_at_once_are_an_array() -> None:
     spec = brought(make_job(parallelism=2, completions=10)).spec
     assert spec.array == "0-9%2"
