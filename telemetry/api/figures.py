@@ -12,24 +12,18 @@ from rest_framework.response import Response
 
 from accounts.edge.parameters import check_names
 from telemetry import series, spans
-from telemetry.api.series import ColumnsView
+from telemetry.api.series import POINTS, TIME, ColumnsView
 from telemetry.figures.model import Figure, Role, table, told
 from telemetry.figures.place import Look
 from telemetry.spans import ParameterError, Span
 
 __all__ = ["PARAMETERS", "RESPONSES", "FigureView", "look"]
 
-_TIME = "Unix seconds, or ISO 8601 (UTC unless it says otherwise)"
 PARAMETERS = [
     OpenApiParameter("range", OpenApiTypes.STR, description="The last of it: `15m`, `6h`, `2d`"),
-    OpenApiParameter("from", OpenApiTypes.STR, description=f"{_TIME}. Without it: all of it"),
-    OpenApiParameter("to", OpenApiTypes.STR, description=f"{_TIME}. Without it: its end"),
-    OpenApiParameter(
-        "points",
-        OpenApiTypes.INT,
-        default=series.DEFAULT_POINTS,
-        description=f"At most so many rows, {series.MIN_POINTS} to {series.MAX_POINTS}",
-    ),
+    OpenApiParameter("from", OpenApiTypes.STR, description=f"{TIME}. Without it: all of it"),
+    OpenApiParameter("to", OpenApiTypes.STR, description=f"{TIME}. Without it: its end"),
+    POINTS,
     OpenApiParameter(
         "since",
         OpenApiTypes.STR,

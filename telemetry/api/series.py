@@ -84,20 +84,21 @@ class SeriesSerializer(serializers.Serializer[Series]):
     )
 
 
-_TIME = "Unix seconds, or ISO 8601 (UTC unless it says otherwise)"
+TIME = "Unix seconds, or ISO 8601 (UTC unless it says otherwise)"
+POINTS = OpenApiParameter(
+    "points",
+    OpenApiTypes.INT,
+    default=series.DEFAULT_POINTS,
+    description=f"At most so many rows, {series.MIN_POINTS} to {series.MAX_POINTS}",
+)
 PARAMETERS = [
     OpenApiParameter("kind", OpenApiTypes.STR, required=True, enum=list(series.Kind)),
     OpenApiParameter("id", OpenApiTypes.INT, required=True, description="For `host`: of the node"),
     OpenApiParameter("fields", OpenApiTypes.STR, description="Names, with commas between them"),
     OpenApiParameter("range", OpenApiTypes.STR, description="Up to now: `15m`, `1h`, `6h`, `2d`"),
-    OpenApiParameter("from", OpenApiTypes.STR, description=_TIME),
-    OpenApiParameter("to", OpenApiTypes.STR, description=f"{_TIME}. Without it: now"),
-    OpenApiParameter(
-        "points",
-        OpenApiTypes.INT,
-        default=series.DEFAULT_POINTS,
-        description=f"At most so many rows, {series.MIN_POINTS} to {series.MAX_POINTS}",
-    ),
+    OpenApiParameter("from", OpenApiTypes.STR, description=TIME),
+    OpenApiParameter("to", OpenApiTypes.STR, description=f"{TIME}. Without it: now"),
+    POINTS,
     OpenApiParameter(
         "method",
         OpenApiTypes.STR,
