@@ -13,15 +13,11 @@ from admission.core.energy.rates import MJ_PER_KWH
 from admission.energy import reports
 from admission.energy.reports import By, Report, Row
 from admission.jobs.models import Job
-from dashboard import units
+from dashboard import hours, units
 from telemetry.spans import Span
 
-__all__ = ["RANGES", "Line", "Page", "of_job", "page"]
+__all__ = ["Line", "Page", "of_job", "page"]
 
-#: What may be chosen, as it stands in the address, and in words.
-RANGES = {"24h": "24 h", "7d": "7 days", "30d": "30 days"}
-#: Hours are closed some minutes after they end: what is older is late.
-_LATE = timedelta(hours=3)
 _MOST_LINES = 100
 
 
@@ -74,7 +70,7 @@ def page(user: User, span: Span, now: datetime) -> Page:
         is_empty=sites.newest is None,
         is_own=projects.is_own,
         newest=sites.newest,
-        is_late=sites.newest is not None and now - sites.newest > _LATE,
+        is_late=hours.is_late(sites.newest, now),
         hours=sites.hours,
         missing=max(expected - sites.hours, 0),
         carbon_known=_share(total.carbon_mj, total.mj),

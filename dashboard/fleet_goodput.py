@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from django.db.models import Max
@@ -14,15 +14,11 @@ from admission.core.fleet_account import Unheld
 from admission.goodput.models import AccountedHour
 from admission.goodput.summing import Asked, By, add_up
 from admission.goodput.told import NOT_TOLD, told_of_fleet
-from dashboard import goodput, units
+from dashboard import goodput, hours, units
 from telemetry.spans import ParameterError, Span
 
-__all__ = ["RANGES", "Group", "Page", "Wait", "Weekly", "page"]
+__all__ = ["Group", "Page", "Wait", "Weekly", "page"]
 
-#: What may be chosen, as it stands in the address, and in words.
-RANGES = {"24h": "24 h", "7d": "7 days", "30d": "30 days"}
-#: Hours are accounted for some minutes after they end: what is older is late.
-_LATE = timedelta(hours=3)
 _MOST_LINES = 100
 
 
@@ -106,7 +102,7 @@ def page(user: User, span: Span, now: datetime) -> Page:
         is_empty=newest is None,
         is_own=is_own,
         newest=newest,
-        is_late=newest is not None and now - newest > _LATE,
+        is_late=hours.is_late(newest, now),
         hours=whole["hours"],
         missing=whole["missing_hours"],
         first_missing=whole["first_missing"],
@@ -140,10 +136,10 @@ def _answer(whole: Mapping[str, Any], *, is_own: bool) -> str:
         return "No job of your projects held a GPU" if is_own else "No job held a GPU"
     least = "at least " if _is_bounded(whole) else ""
     held_gpu_h = _hours(whole["held_gpu_s"])
-    hours = units.number(held_gpu_h, 1 if held_gpu_h < 100.0 else 0)
+    held = units.number(held_gpu_h, 1 if held_gpu_h < 100.0 else 0)
     of = "what was asked for" if is_own else "all GPU time"
     return (
-        f"Goodput {least}{units.percent(whole['goodput'])} of {hours} GPU-hours held"
+        f"Goodput {least}{units.percent(whole['goodput'])} of {held} GPU-hours held"
         f" · {units.percent(whole['scheduling_goodput'])} of {of} was held"
     )
 

@@ -13,8 +13,7 @@ from accounts.cost import dear
 from accounts.decorators import requires
 from accounts.models import User
 from accounts.roles import Capability
-from dashboard import energy
-from telemetry import spans
+from dashboard import energy, hours
 
 __all__ = ["page"]
 
@@ -24,13 +23,11 @@ __all__ = ["page"]
 @dear("the span of time")
 def page(request: HttpRequest) -> HttpResponse:
     """Energy, carbon and money of sites and projects; to ML users, of their own projects."""
-    asked = request.GET.get("range", "")
-    chosen = asked if asked in energy.RANGES else next(iter(energy.RANGES))
     now = timezone.now()
-    span = spans.parse({"range": chosen}, now.timestamp())
+    chosen, span = hours.chosen(request.GET.dict(), now)
     context = {
         "shown": energy.page(cast(User, request.user), span, now),
-        "ranges": energy.RANGES.items(),
+        "ranges": hours.RANGES.items(),
         "chosen": chosen,
     }
     return render(request, "dashboard/energy.html", context)

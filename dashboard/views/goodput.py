@@ -13,8 +13,7 @@ from accounts.cost import dear
 from accounts.decorators import requires
 from accounts.models import User
 from accounts.roles import Capability
-from dashboard import fleet_goodput
-from telemetry import spans
+from dashboard import fleet_goodput, hours
 
 __all__ = ["page"]
 
@@ -24,13 +23,11 @@ __all__ = ["page"]
 @dear("the span of time")
 def page(request: HttpRequest) -> HttpResponse:
     """Where the time of all GPUs went; to ML users, that of their own projects."""
-    asked = request.GET.get("range", "")
-    chosen = asked if asked in fleet_goodput.RANGES else next(iter(fleet_goodput.RANGES))
     now = timezone.now()
-    span = spans.parse({"range": chosen}, now.timestamp())
+    chosen, span = hours.chosen(request.GET.dict(), now)
     context = {
         "shown": fleet_goodput.page(cast(User, request.user), span, now),
-        "ranges": fleet_goodput.RANGES.items(),
+        "ranges": hours.RANGES.items(),
         "chosen": chosen,
     }
     return render(request, "dashboard/goodput.html", context)

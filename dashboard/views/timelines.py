@@ -16,6 +16,7 @@ from accounts import visibility
 from accounts.visibility import Visibility
 from dashboard import happenings, panels, ranges
 from dashboard.happenings import Happening
+from dashboard.ranges import RangePicker
 from dashboard.timeline import Timeline
 from fleet.models import Gpu, Node
 from telemetry.spans import Span
@@ -50,7 +51,7 @@ class Views(Generic[T]):
             for each in (
                 self._panel(request, thing),
                 table,
-                self._happenings(request, thing, timeline),
+                self._happenings(request, thing, timeline.picker),
             )
         ]
         context = {
@@ -76,9 +77,8 @@ class Views(Generic[T]):
 
     def events(self, request: HttpRequest, key: int) -> HttpResponse:
         """Return the events in the range, for htmx."""
-        thing = self.find(key)
-        timeline = self.timeline(request, thing, time.time())
-        return panels.answer(request, *self._happenings(request, thing, timeline))
+        picker = ranges.read(request.GET.dict(), time.time())
+        return panels.answer(request, *self._happenings(request, self.find(key), picker))
 
     def _panel(self, request: HttpRequest, thing: T) -> _Panel:
         url = reverse(f"live-{self.kind}", args=[thing.pk])
@@ -91,8 +91,8 @@ class Views(Generic[T]):
         query = ranges.as_params(timeline.picker)
         return "dashboard/panels/range_table.html", url, query, context
 
-    def _happenings(self, request: HttpRequest, thing: T, timeline: Timeline) -> _Panel:
-        span, query = timeline.picker.span, ranges.as_params(timeline.picker)
+    def _happenings(self, request: HttpRequest, thing: T, picker: RangePicker) -> _Panel:
+        span, query = picker.span, ranges.as_params(picker)
         node = thing if isinstance(thing, Node) else thing.node
         context = {
             "happenings": self.happenings(thing.pk, span, visibility.of(request)),

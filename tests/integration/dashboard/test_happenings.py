@@ -125,5 +125,5 @@ def test_it_costs_the_same_however_much_happened(
             gpu = small.gpu(node.name, index)
             make_event(gpu, ThrottleCause.SW_THERMAL, 3 * minute + 2, 3 * minute + 1)
             make_xid(node, gpu, minute, 13)
-    with django_assert_max_num_queries(10):
+    with django_assert_max_num_queries(9):
         viewer.get(f"/live/nodes/{node.pk}/events")
