@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, OuterRef
 
 from accounts.visibility import Visibility
 from admission.jobs.models import Attempt
 from dashboard import queue
 from dashboard.queue import RunRow
 from fleet.snapshot import FleetArrays
+from policies import scoped
 from policies.incidents import visible as seen_incidents
 from policies.incidents.models import Incident, IncidentMember
 from policies.incidents.places import Places
@@ -45,10 +44,12 @@ def of_rack(fleet: FleetArrays, row: int, visibility: Visibility, now: datetime)
     inside = _inside(fleet, row)
     rack = Scope(ScopeKind.RACK, str(fleet.racks.paths[row]))
     about = [*inside, rack, *Places(fleet).above(rack)]
-    firing = IncidentMember.objects.filter(_any_of(about), incident=OuterRef("pk"), cleared_at=None)
+    firing = IncidentMember.objects.filter(
+        scoped.on(about), incident=OuterRef("pk"), cleared_at=None
+    )
     incidents = Incident.objects.unresolved().seen_by(visibility)
-    incidents = incidents.filter(_any_of(about) | Exists(firing)).order_by("-opened_at", "-pk")
-    restrictions = Restriction.objects.in_force(now).seen_by(visibility).filter(_any_of(about))
+    incidents = incidents.filter(scoped.on(about) | Exists(firing)).order_by("-opened_at", "-pk")
+    restrictions = Restriction.objects.in_force(now).seen_by(visibility).filter(scoped.on(about))
     nodes = [each.name for each in inside if each.kind is ScopeKind.NODE]
     held = Attempt.objects.open().filter(placement__racks__contains=[rack.name]) if nodes else ()
     return Hub(
@@ -69,14 +70,3 @@ def _inside(fleet: FleetArrays, row: int) -> list[Scope]:
         *(Scope(ScopeKind.NODE, name) for name in nodes),
         *(Scope(ScopeKind.GPU, f"{name}/{index}") for name, index in gpus),
     ]
-
-
-def _any_of(wanted: Iterable[Scope]) -> Q:
-    """Return a condition for rows that are about one of ``wanted``."""
-    names: dict[str, list[str]] = defaultdict(list)
-    for each in wanted:
-        names[each.kind].append(each.name)
-    found = Q()
-    for kind, of_kind in names.items():
-        found |= Q(scope_kind=kind, scope_name__in=of_kind)
-    return found

@@ -17,6 +17,7 @@ from admission.directives.visible import directives
 from admission.jobs.models import Attempt, JobEvent
 from admission.learned.energy import gpus_of
 from fleet.tables import FleetArrays
+from policies import scoped
 from policies.restrictions import spans as restricted
 from policies.scopes import Scope, ScopeKind
 from telemetry.figures import place as places
@@ -114,7 +115,7 @@ def _lanes(
         *_own(attempt),
         *places.lanes(place, look.span),
         *_directives(attempt, visibility),
-        *restricted.lanes(restricted.on(scopes), look.span, visibility, now),
+        *restricted.lanes(scoped.on(scopes), look.span, visibility, now),
     ]
 
 

@@ -20,7 +20,7 @@ from policies.scopes import Scope, ScopeKind
 from telemetry.figures.model import Lane
 from telemetry.spans import Span
 
-__all__ = ["around", "lanes", "on"]
+__all__ = ["around", "lanes"]
 
 #: So many are drawn, the newest.
 _MOST = 500
@@ -41,17 +41,6 @@ def around(fleet: FleetArrays, gpus: Collection[int]) -> set[Scope]:
         *(Scope(ScopeKind.NODE, str(name)) for name in fleet.nodes.names[nodes]),
         *(reach.scope_at(int(place))[0] for place in places if place >= 0),
     }
-
-
-def on(scopes: Collection[Scope]) -> Q:
-    """Return the condition under which a restriction is on one of ``scopes``."""
-    names: dict[ScopeKind, list[str]] = defaultdict(list)
-    for scope in scopes:
-        names[scope.kind].append(scope.name)
-    here = Q(pk__in=[])
-    for kind, each in names.items():
-        here |= Q(scope_kind=kind, scope_name__in=each)
-    return here
 
 
 def lanes(which: Q, span: Span, visibility: Visibility, now: datetime) -> list[Lane]:
