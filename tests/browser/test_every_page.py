@@ -23,7 +23,7 @@ PAGES = [
     "restrictions-new", "restriction",
     "incidents", "incident", "run", "rules", "rule", "rule-edit", "playbooks", "playbook",
     "queue", "queue-running", "queue-ended", "job", "job-running", "job-later", "classes",
-    "class", "class-edit", "policy",
+    "class", "class-edit", "policy", "submit",
     "slos", "slo", "what-if", "what-if-asked", "energy", "goodput",
     "rack", "node", "gpu", "throttle", "lemons", "failures", "agents", "search", "account",
 ]  # fmt: skip
@@ -61,6 +61,7 @@ def path_of(name: str, small: SmallFleet) -> str:
         "class": "/documents/classes/checkpoint-heavy/",
         "class-edit": "/documents/classes/checkpoint-heavy/edit/",
         "policy": "/documents/admission-policies/headroom/",
+        "submit": "/jobs/_new/",
         "energy": "/energy/",
         "goodput": "/goodput/",
         "slos": "/slos/",
