@@ -111,6 +111,8 @@ class Reservations:
     """The reservations of the first jobs that are blocked.
 
     ``cluster`` is the fleet as it is now. Whoever is put on it is told of by :meth:`take`, too.
+    ``opened`` is the same with the places open that restrictions close to further jobs: how many
+    run there by the time that something is kept is for quotas to say.
     ``endings`` are all that stand on it. ``accounts`` says whose jobs are, by key.
     """
 
@@ -121,6 +123,7 @@ class Reservations:
         *,
         most: int,
         accounts: Mapping[str, Account] | None = None,
+        opened: Cluster | None = None,
     ) -> None:
         self._cluster, self._accounts = cluster, accounts or {}
         #: whose jobs run
@@ -128,7 +131,7 @@ class Reservations:
         self._endings = sorted(endings, key=_when)
         self._most = most
         #: the fleet once the first ``_ended`` of the endings are over, with all that is kept
-        self._ahead, self._ended, self._latest = cluster.copy(), 0, cluster.now
+        self._ahead, self._ended, self._latest = (opened or cluster).copy(), 0, cluster.now
         #: the fleet as it is now less what is kept of it
         self._beside: Cluster | None = None
         #: the fleet once all have ended, as it was found not to be enough for somebody
@@ -220,15 +223,21 @@ class Reservations:
         return then
 
     def reserve_after(
-        self, leaving: Sequence[Ending], request: Request, rank: int, placement: Placement
+        self,
+        leaving: Sequence[Ending],
+        request: Request,
+        rank: int,
+        placement: Placement,
+        opened: Cluster,
     ) -> None:
         """Reserve ``placement`` for a job that others, ``leaving``, are preempted for.
 
-        It must be in the way of none that something is kept for.
+        It must be in the way of none that something is kept for. ``opened`` is the fleet as it is
+        now, as where reservations begin.
         """
         at = max(each.at for each in leaving)
         self._may_move = False
-        then = self._cluster.copy()
+        then = opened.copy()
         then.now = at
         gone = {each.request.key for each in leaving}
         to_come, self._ended = self._endings[self._ended :], 0

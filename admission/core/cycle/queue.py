@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import enum
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,9 @@ from admission.core.cycle.gates import gates
 from admission.core.cycle.order import Columns, Order, order
 from admission.core.cycle.quotas import Quotas
 from admission.core.cycle.stagger import Ramp
+from admission.core.placement.cluster import Cluster
 from admission.core.placement.place import fits_empty, may_stand, place
+from admission.core.placement.topology import Bools, Ints
 from admission.core.reasons import Reason, ReasonToken
 from admission.core.request import Locality, Placement, Refusal, Request
 from admission.core.snapshot import Pending, Running, Snapshot
@@ -130,6 +133,8 @@ class Queue:
         self._sooner: list[tuple[Ending, float]] = []
         #: made when it is first asked for, for the order of the last round
         self._ranks: dict[str, int] | None = None
+        #: the same: the first with something kept that another passes, by how much later
+        self._passed: dict[float, float] = {}
         #: by key, of those that wait when the cycle begins
         self._columns = Columns.of(snapshot.pending, snapshot.now)
         self.users = {each.request.key: each.user for each in snapshot.pending}
@@ -249,6 +254,7 @@ class Queue:
             (*self.endings.values(), *self._to_come()),
             most=snapshot.tuning.reservations,
             accounts=self._accounts,
+            opened=self._opened(),
         )
 
     def _to_come(self) -> list[Ending]:
@@ -303,7 +309,7 @@ class Queue:
         # What it is to have counts as held: its project asks back no more than is due to it.
         self.holdings.add(request.project, request.counted(len(placement.gpus)))
         self.awaiting.add(request.key)
-        self.reservations.reserve_after(leaving, request, rank, placement)
+        self.reservations.reserve_after(leaving, request, rank, placement, self._opened())
         self._keep_quotas(request, rank)
 
     def _keep_quotas(self, request: Request, rank: int) -> None:
@@ -339,23 +345,55 @@ class Queue:
     def _close_full_places(self) -> None:
         """Take the free GPUs out of the fleet where restrictions let no further job run."""
         fleet = self.cluster.fleet
-        nodes = np.array(sorted(self.quotas.full_nodes() - self._closed), dtype=np.int64)
-        self._closed |= frozenset(nodes.tolist())
-        if not len(nodes):
-            return
-        here = np.zeros(len(fleet.nodes), dtype=bool)
-        here[nodes] = True
-        gpus = np.flatnonzero(here[fleet.gpus.node] & self.cluster.gpu_free)
+        nodes = self.quotas.full_nodes() - self._closed
+        self._closed |= nodes
+        gpus = np.flatnonzero(_are_on(nodes, fleet.gpus.node, fleet) & self.cluster.gpu_free)
         if not len(gpus):
             return
-        held = np.unique(fleet.gpus.node[gpus])
-        closing = Placement(
-            gpus=tuple(gpus.tolist()), nodes=tuple(held.tolist()), peak_w=(0.0,) * len(held),
-            power_cap_w=None, slowdown=0.0, locality=Locality.FLEET,
-            sites=(), racks=(), switch_domains=(), storage="",
-        )  # fmt: skip
+        closing = _closed_to_all(gpus, fleet)
         self.cluster.allocate(closing, _NOBODY)
         self._closing.append(closing)
+
+    def _opened(self) -> Cluster:
+        """Return the fleet with those places open: itself where there are none."""
+        if not self._closing:
+            return self.cluster
+        opened = self.cluster.copy()
+        for each in self._closing:
+            opened.free(each, _NOBODY)
+        return opened
+
+    def opened_by(
+        self, ended: Sequence[str], so_far: Sequence[str] = ()
+    ) -> list[tuple[Placement, Request]]:
+        """Return what is closed as long as jobs, by key, run: it is open once these are over, too.
+
+        ``so_far``: those that are over already.
+        """
+        if not self._closing:
+            return []
+        still, before = (
+            self.quotas_after(keys).full_nodes() for keys in ((*so_far, *ended), so_far)
+        )
+        fleet = self.cluster.fleet
+        closed = np.flatnonzero(self.are_closed())
+        opened = closed[_are_on(before - still, fleet.gpus.node[closed], fleet)]
+        return [(_closed_to_all(opened, fleet), _NOBODY)] if len(opened) else []
+
+    def are_closed(self) -> Bools:
+        """Say which GPUs nobody has since restrictions let no further job run there."""
+        found = np.zeros(len(self.cluster.fleet.gpus), dtype=bool)
+        for each in self._closing:
+            found[list(each.gpus)] = True
+        return found
+
+    def quotas_after(self, ended: Sequence[str]) -> Quotas:
+        """Return the quotas once jobs, by key, have given way and back what they hold of them."""
+        endings = [self.endings[key] for key in ended]
+        soon = self.now + self.snapshot.tuning.preemption_grace_s
+        return self.quotas.once_over(
+            [(each.request, each.placement, each.at) for each in endings], soon
+        )
 
     # --- Verdicts ---------------------------------------------------------------------------------
 
@@ -405,10 +443,7 @@ class Queue:
     def _refused(self, request: Request, refusal: Refusal) -> Verdict:
         """Say whether it would fit but for the places where restrictions let no further job run."""
         if self._closing:
-            without = self.cluster.copy()
-            for each in self._closing:
-                without.free(each, _NOBODY)
-            found = place(without, request)
+            found = place(self._opened(), request)
             if not isinstance(found, Refusal):
                 return Verdict(Stage.QUOTAS, tuple(self.quotas.full_places()), found)
             refusal = found
@@ -475,18 +510,33 @@ class Queue:
         return self.now + request.walltime_s
 
     def is_settled_before(self, rank: int, later_s: float) -> bool:
-        """Say whether those before ``rank`` that wait for others' heat hold their places for long.
+        """Say whether what those before ``rank`` are to have is theirs ``later_s`` later, too.
 
-        One that ends just when what it stands on is kept for others does not: begun ``later_s``
-        later it would run into that.
+        It is not of one that another passes in the order by then: of the two that one is to have
+        it. Nor of one that waits for others' heat and ends just when what it stands on is kept for
+        others: begun later it would run into that.
         """
-        return not any(
+        return self._first_passed(later_s) >= rank and not any(
             self.reservations.is_soon_to_count(
                 Ending(self._end_if_now(request), request, placement), its_rank, later_s
             )
             for its_rank, request, placement in self.staggered.values()
             if its_rank < rank
         )
+
+    def _first_passed(self, later_s: float) -> float:
+        """Return the rank of the first with something kept that another passes by then, or inf."""
+        ranks = sorted({*self._room_kept_for().values(), *self.quotas.kept_for().values()})
+        if not ranks:
+            return math.inf
+        if later_s not in self._passed:
+            then = self._ordered(self.order.columns, self.now + later_s).pending
+            now_at = {id(each): at for at, each in enumerate(self.order.pending)}
+            ahead = np.maximum.accumulate([now_at[id(each)] for each in then])
+            place = {now_at[id(each)]: at for at, each in enumerate(then)}
+            passed = (rank for rank in ranks if ahead[place[rank]] > rank)
+            self._passed[later_s] = next(passed, math.inf)
+        return self._passed[later_s]
 
     def _give_back(self, behind: Sequence[tuple[Request, Placement]]) -> None:
         """Open the quotas, and the places that restrictions close, that jobs behind have taken."""
@@ -584,3 +634,20 @@ def moved_to(fleet: FleetArrays, running: Running, target: Placement) -> Moved:
 def _stays_in_place(running: Running, target: Placement | None) -> bool:
     """Say whether a job that moves keeps some of the GPUs that it has."""
     return target is not None and not set(target.gpus).isdisjoint(running.placement.gpus)
+
+
+def _are_on(nodes: frozenset[int], node: Ints, fleet: FleetArrays) -> Bools:
+    """Say of each row of a node whether it is one of ``nodes``."""
+    here = np.zeros(len(fleet.nodes), dtype=bool)
+    here[list(nodes)] = True
+    return here[node]
+
+
+def _closed_to_all(gpus: Ints, fleet: FleetArrays) -> Placement:
+    """Return the placement by which nobody has those GPUs, which draw nothing by it."""
+    nodes = np.unique(fleet.gpus.node[gpus])
+    return Placement(
+        gpus=tuple(gpus.tolist()), nodes=tuple(nodes.tolist()), peak_w=(0.0,) * len(nodes),
+        power_cap_w=None, slowdown=0.0, locality=Locality.FLEET,
+        sites=(), racks=(), switch_domains=(), storage="",
+    )  # fmt: skip

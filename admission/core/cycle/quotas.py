@@ -28,13 +28,16 @@ _ROUNDING = 1e-6
 class Kept:
     """A quota kept for a waiting job: from ``at`` on (Unix s) others may have ``spare``.
 
-    ``rank`` is its place in the order: it is in the way of those behind it alone.
+    ``rank`` is its place in the order: it is in the way of those behind it alone. It takes
+    ``amount``, and not before ``earliest_at``, when others give it back sooner.
     """
 
     key: str
     rank: int
     at: float
     spare: float
+    amount: float
+    earliest_at: float
 
 
 @dataclass(eq=False)
@@ -78,13 +81,19 @@ class Quota:
         """
         if self.kept is not None or amount > self.limit + _ROUNDING:
             return
-        used = self.used
+        used, earliest_at = self.used, at
         for end_at, given_back in sorted(self.ends):
             if end_at > at and used + amount <= self.limit + _ROUNDING:
                 break
             used -= given_back
             at = max(at, end_at)
-        self.kept = Kept(key, rank, at, self.limit - used - amount)
+        self.kept = Kept(key, rank, at, self.limit - used - amount, amount, earliest_at)
+
+    def keep_anew(self, at: float) -> None:
+        """Have whom it is kept for take of what others give back at ``at``, sooner than known."""
+        kept, self.kept = self.kept, None
+        if kept is not None:
+            self.keep(kept.key, kept.rank, kept.amount, max(kept.earliest_at, at))
 
     def in_the_way(self, amount: float, end_at: float, rank: int) -> Kept | None:
         """Return the reservation that using ``amount`` until ``end_at`` would break, if any."""
@@ -431,11 +440,25 @@ class Quotas:
         for quota, amount in self._there(request, placement):
             quota.end_sooner(amount, end_at, sooner_at)
 
+    def once_over(self, taken: Sequence[tuple[Request, Placement, float]], at: float) -> Quotas:
+        """Return these quotas once jobs are over that have taken of them until a time later.
+
+        They end by ``at`` (Unix s): whom their quotas are kept for has these from then on.
+        """
+        copies = self._given_back(taken)
+        for each in copies.values():
+            each.keep_anew(at)
+        return self._with(copies)
+
     def without(self, taken: Sequence[tuple[Request, Placement, float]]) -> Quotas:
         """Return these quotas as they were without jobs that have taken of them until a time.
 
         What these jobs draw on is copied, all else is shared.
         """
+        return self._with(self._given_back(taken))
+
+    def _given_back(self, taken: Sequence[tuple[Request, Placement, float]]) -> dict[int, Quota]:
+        """Return copies of the quotas that jobs draw on, without them, by identity."""
         copies: dict[int, Quota] = {}
         for request, placement, end_at in taken:
             for quota, amount in self._there(request, placement):
@@ -443,7 +466,7 @@ class Quotas:
                     copies[id(quota)] = replace(quota, ends=quota.ends.copy())
                 copies[id(quota)].give_back(amount, end_at)
                 copies[id(quota)].spend_spare(-amount, end_at)
-        return self._with(copies)
+        return copies
 
     def _with(self, copies: Mapping[int, Quota]) -> Quotas:
         """Return these quotas with others in place of some, given by the identity of the old."""

@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from admission.core.cycle.backfill import held_by, hold_free_part
 from admission.core.cycle.queue import Queue
-from admission.core.cycle.quotas import Quotas
 from admission.core.placement.cluster import Cluster
 from admission.core.placement.place import placed
 from admission.core.placement.refusals import may_have_room
@@ -83,7 +82,7 @@ class Wanted:
         queue, request = self.queue, self.request
         if self._by_quota:
             end_at = queue.now + request.walltime_s
-            fitted = self._quotas_after(ended).fitted(request, end_at, self._rank)
+            fitted = self.queue.quotas_after(ended).fitted(request, end_at, self._rank)
             if isinstance(fitted, tuple):
                 return None
             request = fitted
@@ -91,26 +90,22 @@ class Wanted:
         found = placed(then, request) if may_have_room(then, request) else None
         return found if found is not None and self._is_allowed(ended, found) else None
 
-    def _quotas_after(self, ended: Sequence[str]) -> Quotas:
-        """Return the quotas once jobs, by key, have given back what they hold of them."""
-        endings = [self.queue.endings[key] for key in ended]
-        return self.queue.quotas.without(
-            [(each.request, each.placement, each.at) for each in endings]
-        )
-
     def _is_allowed(self, ended: Sequence[str], placement: Placement) -> bool:
         """Say whether its quotas let it stand there, as they are now or once jobs have ended."""
         end_at = self.queue.now + self.request.walltime_s
         asked = self.request, placement, end_at, self._rank
         if not self.queue.quotas.refusals(*asked):
             return True
-        return not self._quotas_after(ended).refusals(*asked)
+        return not self.queue.quotas_after(ended).refusals(*asked)
 
-    def once_over(self, cluster: Cluster, ended: Sequence[str]) -> Cluster:
-        """Return the fleet once jobs, by key, are over, too."""
+    def once_over(
+        self, cluster: Cluster, ended: Sequence[str], so_far: Sequence[str] = ()
+    ) -> Cluster:
+        """Return the fleet once jobs, by key, are over, too; ``so_far`` are those that are."""
         cluster = cluster.copy()
         if ended:
-            cluster.free_all(held_by([self.queue.endings[key] for key in ended]))
+            over = held_by([self.queue.endings[key] for key in ended])
+            cluster.free_all([*over, *self.queue.opened_by(ended, so_far)])
         return cluster
 
     def _less_what_is_kept(self, cluster: Cluster) -> Cluster:
@@ -154,7 +149,8 @@ class _Search:
         cluster, request = wanted.queue.cluster, wanted.request
         group = groups_of(cluster, request.required)
         node_of = cluster.fleet.gpus.node
-        self._free = np.bincount(group[node_of[cluster.gpu_free]], minlength=int(group.max()) + 1)
+        free = cluster.gpu_free | wanted.queue.are_closed()
+        self._free = np.bincount(group[node_of[free]], minlength=int(group.max()) + 1)
         self._gpus = _counted(victims, group[node_of])
         self._needs = request.min_gpus
         part = min(_GPUS / len(cluster.fleet.gpus), 1.0)
@@ -226,7 +222,7 @@ class _Search:
             if not self._may_fit(rows):
                 continue
             keys = self.keys(rows)
-            over, ended = wanted.once_over(over, keys[ended:]), len(keys)
+            over, ended = wanted.once_over(over, keys[ended:], keys[:ended]), len(keys)
             if wanted.fits(keys, over.copy()) is not None:
                 break
         return order[:upto]
@@ -249,8 +245,7 @@ class _Search:
         if found is None:
             return rows
         queue = self._wanted.queue
-        cluster, kept = queue.cluster.copy(), []
-        cluster.free_all(held_by(queue.endings[key] for key in self.keys(rows)))
+        cluster, kept = self._wanted.once_over(queue.cluster, self.keys(rows)), []
         cluster.allocate(found, self._wanted.request)
         for row in sorted(rows, key=lambda row: -self._costs[row]):
             each = self._victims[row].running

@@ -212,6 +212,14 @@ def test_changes_are_true_beside_jobs_that_wait_for_others_heat() -> None:
         # Asked for another place in the order, one that waits for heat was taken off a fleet to
         # come on which it did not stand.
         1300867,
+        # A rack with a cap on jobs counted as full once one of them had left, too: who had asked
+        # for that asked somebody else in the next cycle.
+        1302361,
+        # Two seconds later another had passed one ahead, and what it draws on was kept for that.
+        1302794,
+        # Whoever was to have the next place among so many jobs took the one that was made free for
+        # somebody behind it, who then asked another to give way.
+        1310044,
     ],
 )
 def test_what_the_search_found_is_mended(seed: int) -> None:

@@ -35,13 +35,13 @@ def make_quota(limit: float = 16.0, **running: float) -> Quota:
     ("running", "amount", "kept"),
     [
         # All of it is left: kept at once, and the rest may go to others.
-        ({}, 6.0, Kept("a", 0, NOW, 10.0)),
+        ({}, 6.0, Kept("a", 0, NOW, 10.0, 6.0, NOW)),
         # Two end one after the other; the first gives back enough.
-        ({"until_1100": 8.0, "until_1300": 8.0}, 8.0, Kept("a", 0, 1100.0, 0.0)),
+        ({"until_1100": 8.0, "until_1300": 8.0}, 8.0, Kept("a", 0, 1100.0, 0.0, 8.0, NOW)),
         # The first is not enough: it is kept from when the second ends.
-        ({"until_1100": 8.0, "until_1300": 8.0}, 12.0, Kept("a", 0, 1300.0, 4.0)),
+        ({"until_1100": 8.0, "until_1300": 8.0}, 12.0, Kept("a", 0, 1300.0, 4.0, 12.0, NOW)),
         # What ends before it can begin anyway is given back by then.
-        ({"until_900": 12.0}, 8.0, Kept("a", 0, NOW, 8.0)),
+        ({"until_900": 12.0}, 8.0, Kept("a", 0, NOW, 8.0, 8.0, NOW)),
     ],
 )
 def test_a_job_that_waits_is_kept_as_much_as_it_needs_and_others_may_have_the_rest(
@@ -79,9 +79,27 @@ def test_what_starts_beside_takes_of_what_is_spare() -> None:
     quota = make_quota()
     quota.keep("a", 0, 10.0, NOW + 100.0)
     quota.spend_spare(4.0, NOW + 50.0)
-    assert quota.kept == Kept("a", 0, NOW + 100.0, 6.0)
+    assert quota.kept == Kept("a", 0, NOW + 100.0, 6.0, 10.0, NOW + 100.0)
     quota.spend_spare(4.0, NOW + 150.0)
-    assert quota.kept == Kept("a", 0, NOW + 100.0, 2.0)
+    assert quota.kept == Kept("a", 0, NOW + 100.0, 2.0, 10.0, NOW + 100.0)
+
+
+def test_whom_it_is_kept_for_takes_of_what_is_given_back_sooner() -> None:
+    quota = make_quota(limit=16.0, until_1100=8.0, until_1300=8.0)
+    quota.keep("a", 0, 8.0, NOW)
+    # Of what the second gives back at once, the first in order has its part.
+    quota.give_back(8.0, 1300.0)
+    quota.keep_anew(NOW + 10.0)
+    assert quota.kept == Kept("a", 0, NOW + 10.0, 0.0, 8.0, NOW + 10.0)
+    assert quota.in_the_way(8.0, NOW + 500.0, 1) is not None
+
+
+def test_it_is_not_kept_from_sooner_than_whom_it_is_for_can_begin() -> None:
+    quota = make_quota(limit=16.0, until_1100=8.0, until_1300=8.0)
+    quota.keep("a", 0, 8.0, 1200.0)
+    quota.give_back(8.0, 1300.0)
+    quota.keep_anew(NOW + 10.0)
+    assert quota.kept == Kept("a", 0, 1200.0, 8.0, 8.0, 1200.0)
 
 
 # --- All of them ---------------------------------------------------------------------------------
