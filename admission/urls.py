@@ -19,4 +19,5 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("admission.energy.urls")),
     path("", include("admission.failures.urls")),
     path("", include("admission.diagnosis.urls")),
+    path("", include("admission.calendar.urls")),
 ]

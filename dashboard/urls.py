@@ -4,6 +4,7 @@ from django.urls import path
 
 from dashboard.views import (
     agents,
+    calendar,
     classes,
     conditions,
     curtailments,
@@ -90,6 +91,7 @@ urlpatterns = [
     path("slos/", slos.page, name="slos"),
     path("slos/<slug:name>/", slos.detail, name="slo"),
     path("queue/", queue.page, name="queue-page"),
+    path("calendar/", calendar.page, name="calendar-page"),
     # No job's name begins so.
     path("jobs/_new/", submission.submit, name="submit-job"),
     path("jobs/_check", submission.check, name="check-job"),

@@ -24,7 +24,7 @@ PAGES = [
     "incidents", "incident", "run", "rules", "rule", "rule-edit", "playbooks", "playbook",
     "queue", "queue-running", "queue-ended", "job", "job-running", "job-later", "classes",
     "class", "class-edit", "policy", "submit",
-    "slos", "slo", "what-if", "what-if-asked", "energy", "goodput",
+    "slos", "slo", "what-if", "what-if-asked", "energy", "goodput", "calendar",
     "rack", "node", "gpu", "throttle", "lemons", "failures", "agents", "search", "account",
 ]  # fmt: skip
 
@@ -64,6 +64,7 @@ def path_of(name: str, small: SmallFleet) -> str:
         "submit": "/jobs/_new/",
         "energy": "/energy/",
         "goodput": "/goodput/",
+        "calendar": "/calendar/",
         "slos": "/slos/",
         "slo": "/slos/training-begins/",
         "what-if": "/what-if/",

@@ -1,0 +1,1 @@
+"""What is planned, by whom as far as the reader may know, and what sites are committed to."""
