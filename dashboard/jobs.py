@@ -367,7 +367,7 @@ def wants(request: Request) -> list[tuple[str, str]]:
         f", at least {request.min_gpus:,}" if request.min_gpus < request.gpus else ""
     )
     per_node = f", {request.gpus_per_node} on each node" if request.gpus_per_node else ""
-    of = request.slice or "GPU"
+    of = request.slice or ("core" if request.cores else "GPU")
     peak = f"{units.number(request.gpu_peak_w)} W per {of}" if request.gpu_peak_w else "as rated"
     cap = _cap(request) if request.lowest_cap_w else "none"
     margin = f"{request.thermal_margin_c:g} °C" if request.thermal_margin_c else ""
@@ -376,7 +376,7 @@ def wants(request: Request) -> list[tuple[str, str]]:
         near += f", preferably {_level(request.preferred)}"
     every_s = request.checkpoint_interval_s
     found = {
-        **({"slice": request.slice} if request.slice else {"GPUs": f"{size}{per_node}"}),
+        **({"slice": request.slice} if request.slice else {request.unit: f"{size}{per_node}"}),
         "models": ", ".join(request.models) or "any",
         "peak": peak,
         "cap": cap,

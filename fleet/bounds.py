@@ -12,6 +12,7 @@ __all__ = [
     "MOST_BITS_PER_S",
     "MOST_BYTES",
     "MOST_BYTES_PER_S",
+    "MOST_CORES",
     "MOST_MHZ",
     "MOST_PART_W",
     "MOST_PLACE_W",
@@ -27,6 +28,8 @@ MOST_MHZ = 1e5
 #: Fits into a bigint, the type of its column.
 MOST_BYTES = 2**62
 MOST_BYTES_PER_S = 1e15
+#: Of a node.
+MOST_CORES = 4096
 MOST_BITS_PER_S = 1e16
 #: Of a latency, s.
 MOST_SECONDS = 1e6

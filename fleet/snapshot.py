@@ -12,6 +12,7 @@ import numpy as np
 from django.db import models
 
 from fleet.cache import Cache
+from fleet.kinds import HardwareKind
 from fleet.models import (
     CoolingZone,
     Gpu,
@@ -76,7 +77,7 @@ __all__ = [
 
 
 def load() -> FleetArrays:
-    """Read the whole inventory: twelve queries in one snapshot of the database."""
+    """Read the whole inventory: thirteen queries in one snapshot of the database."""
     with one_view_of_the_database():
         generation = InventoryGeneration.current()
         hardware = _models()
@@ -101,6 +102,7 @@ def load() -> FleetArrays:
             meters=_meters(domains, zones, racks, nodes),
             read_labels=_labels,
             slices=_slices(gpus),
+            cores=_cores(nodes, gpus, hardware),
         )
 
 
@@ -431,3 +433,17 @@ def fresh() -> FleetArrays:
 def invalidate() -> None:
     """Have the next :func:`current` of this process look whether the inventory has changed."""
     _arrays.recheck()
+
+
+def _cores(nodes: NodeTable, gpus: GpuTable, hardware: ModelTable) -> dict[int, int]:
+    """Return the cores that jobs without GPUs may have, by node: of nodes without GPUs. A query."""
+    of_model = np.zeros(len(hardware) + 1, dtype=np.int64)
+    stated = HardwareModel.objects.filter(kind=HardwareKind.NODE, cores__gt=0)
+    for pk, count in stated.values_list("pk", "cores"):
+        of_model[hardware.index_by_id.get(pk, -1)] = count or 0
+    # Of nodes without a model, and of models that came since.
+    of_model[-1] = 0
+    found: Ints = of_model[nodes.model]
+    found[gpus.node] = 0
+    rows = np.flatnonzero(found)
+    return dict(zip(rows.tolist(), found[rows].tolist(), strict=True))

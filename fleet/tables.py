@@ -18,13 +18,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from fleet.kinds import CoolingKind, LinkKind, MeterKind, PowerDomainKind, Side
 from fleet.power_curves import PowerCurves, power_curves_of
+
+T = TypeVar("T", bound=np.generic)
 
 #: int64: database ids, rows of another table (-1: none), codes and small counts.
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -216,11 +218,12 @@ class MeterTable(_NamedTable):
 
 @dataclass(frozen=True, eq=False)
 class PartTable:
-    """What each row of the GPUs of a fleet is where these are parts of GPUs: a GPU, or one slice.
+    """What each row of the GPUs of a fleet is where it is by what can be held.
 
-    ``gpu`` is the row of its GPU in the table of ``whole``, and ``share`` how much of that it is, 0
-    to 1. ``place`` is its place among the slices of its GPU, -1 where it is none: a whole GPU, or
-    what belongs to no slice of a partitioned one.
+    It is a GPU, or one slice of it; or a CPU core of a node without GPUs. ``gpu`` is the row of its
+    GPU in the table of ``whole``, -1 of a core, and ``share`` how much of that it is, 0 to 1; of a
+    core, how much of its node. ``place`` is its place among the slices of its GPU, -1 where it is
+    none: a whole GPU, a core, or what belongs to no slice of a partitioned one.
     """
 
     whole: FleetArrays
@@ -229,16 +232,25 @@ class PartTable:
     place: Ints
 
     @cached_property
+    def is_core(self) -> npt.NDArray[np.bool_]:
+        """Whether it is a core."""
+        return self.gpu < 0
+
+    @cached_property
     def is_split(self) -> npt.NDArray[np.bool_]:
         """Whether its GPU is partitioned."""
         found = np.zeros(len(self.whole.gpus), dtype=bool)
         found[list(self.whole.slices)] = True
-        return found[self.gpu]
+        return self.of_gpus(found, False)
 
     @cached_property
     def is_rest(self) -> npt.NDArray[np.bool_]:
         """Whether it belongs to no slice of a partitioned GPU: nobody can have it."""
         return np.asarray(self.is_split & (self.place < 0))
+
+    def of_gpus(self, values: npt.NDArray[T], of_cores: Any) -> npt.NDArray[T]:
+        """Return values of the GPUs of ``whole`` by part; ``of_cores`` for cores."""
+        return np.append(values, np.array([of_cores], dtype=values.dtype))[self.gpu]
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,7 +272,9 @@ class FleetArrays:
     read_labels: Callable[[], Mapping[int, dict[str, str]]] = dict
     #: the MIG profiles that GPUs are split into, by their row; those that are whole are not in it
     slices: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    #: what the rows of ``gpus`` are where they are parts of GPUs; None: each is a GPU
+    #: the CPU cores that can be held, by the row of their node: of nodes without GPUs
+    cores: Mapping[int, int] = field(default_factory=dict)
+    #: what the rows of ``gpus`` are where they are by what can be held; None: each is a GPU
     parts: PartTable | None = None
 
     @cached_property
@@ -291,6 +305,21 @@ class FleetArrays:
         names = self.nodes.names[self.gpus.node].tolist()
         keys = zip(names, self.gpus.index.tolist(), place.tolist(), strict=True)
         return {key: row for row, key in enumerate(keys)}
+
+    @cached_property
+    def hands_out_cores(self) -> npt.NDArray[np.bool_]:
+        """Whether cores of each node are rows of ``gpus``."""
+        found = np.zeros(len(self.nodes), dtype=bool)
+        if self.parts is not None:
+            found[self.gpus.node[self.parts.is_core]] = True
+        return found
+
+    @cached_property
+    def core_rows(self) -> dict[tuple[str, int], int]:
+        """Row of a core that can be held by node name and number on the node."""
+        rows = np.flatnonzero(self.parts.is_core) if self.parts is not None else range(0)
+        names, numbers = self.nodes.names[self.gpus.node], self.gpus.index
+        return {(str(names[row]), int(numbers[row])): int(row) for row in rows}
 
     @cached_property
     def gpu_index_by_node(self) -> dict[tuple[str, int], int]:

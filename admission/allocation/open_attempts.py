@@ -27,7 +27,7 @@ from admission.core.slices import in_parts
 from admission.jobs.models import Attempt, Phase
 from admission.policy.catalog import policy_in_force
 from fleet.cache import Cache
-from fleet.slicing import sliced
+from fleet.slicing import holdable
 from fleet.snapshot import FleetArrays
 from policies.headroom.evaluate import Headroom
 from policies.headroom.inputs import Reservations
@@ -83,7 +83,7 @@ class _Reader:
 
     def read(self, fleet: FleetArrays) -> Allocations:
         """Return the allocations of now: the same object where nothing has changed."""
-        self._found = self._read(sliced(fleet))
+        self._found = self._read(holdable(fleet))
         return self._found
 
     def _read(self, fleet: FleetArrays) -> Allocations:
@@ -168,7 +168,7 @@ class PastAttempts:
 
 def during(fleet: FleetArrays, since: float, until: float) -> PastAttempts:
     """Return the attempts that held GPUs between ``since`` and ``until``, Unix s. Three queries."""
-    fleet = sliced(fleet)
+    fleet = holdable(fleet)
     first, last = (datetime.fromtimestamp(at, UTC) for at in (since, until))
     rows = Attempt.objects.overlapping(first, last)
     ends = {

@@ -160,7 +160,7 @@ def look(
     parts = headroom.fleet.parts
     if parts is not None:
         # A cap is of a GPU as a whole: it would hold back whoever has another slice of it.
-        may_cap = may_cap & ~parts.is_split
+        may_cap = may_cap & ~parts.is_split & ~parts.is_core
     if not may_cap.any():
         return None
     last_held = memory.last_held.after(held.gpus, headroom.at)

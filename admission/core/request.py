@@ -46,6 +46,8 @@ class Request:
     gpus: int
     #: MIG profile of the slice that it takes in place of a GPU, such as "1g.10gb"; empty: GPUs
     slice: str = ""
+    #: its ``gpus`` are CPU cores of nodes that have no GPUs, and its ``models`` those of nodes
+    cores: bool = False
     #: what one of its ``gpus`` counts for against quotas and shares, of a GPU
     gpu_share: float = 1.0
     #: the fewest it runs with; equal to ``gpus`` where it is not elastic
@@ -91,19 +93,21 @@ class Request:
     cross_site_checkpoint: bool = False
 
     def counted(self, gpus: int) -> float:
-        """Return what so many of its GPUs or slices count for, in GPUs."""
+        """Return what so many of its GPUs, slices or cores count for, in GPUs."""
         return gpus * self.gpu_share
 
     @property
     def unit(self) -> str:
         """What it asks for so many of."""
+        if self.cores:
+            return "cores"
         return "slices" if self.slice else "GPUs"
 
     def told(self, gpus: int) -> str:
-        """Return so many of its GPUs or slices in words."""
+        """Return so many of its GPUs, slices or cores in words."""
         if self.slice:
             return f"{gpus} {self.slice} slice{'' if gpus == 1 else 's'}"
-        return f"{gpus} GPUs"
+        return f"{gpus} {self.unit}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,13 +154,19 @@ class Refusal:
 
 def placement_as_json(placement: Placement, fleet: FleetArrays) -> dict[str, Any]:
     """Return a placement for the database: by names, since rows move with the inventory."""
-    names = fleet.nodes.names
+    names, parts = fleet.nodes.names, fleet.parts
     gpus: dict[str, list[int]] = {str(names[row]): [] for row in placement.nodes}
+    cores: dict[str, list[int]] = {}
     for row in placement.gpus:
-        gpus[str(names[fleet.gpus.node[row]])].append(int(fleet.gpus.index[row]))
+        node, index = str(names[fleet.gpus.node[row]]), int(fleet.gpus.index[row])
+        if parts is not None and parts.is_core[row]:
+            cores.setdefault(node, []).append(index)
+        else:
+            gpus[node].append(index)
     return {
         "nodes": list(gpus),
         "gpus": gpus,
+        **({"cores": cores} if cores else {}),
         **_slices_as_json(placement, fleet),
         "peak_w": dict(zip(gpus, placement.peak_w, strict=True)),
         "power_cap_w": placement.power_cap_w,
@@ -216,6 +226,9 @@ def placement_from_json(document: dict[str, Any], fleet: FleetArrays) -> Placeme
 
 def rows_on(node: str, document: dict[str, Any], fleet: FleetArrays) -> list[int]:
     """Return the rows of what a stored placement has on one of its nodes."""
+    if (cores := document.get("cores", {}).get(node)) is not None:
+        row_of = fleet.core_rows
+        return [row_of[node, index] for index in cores if (node, index) in row_of]
     gpus, slices = document["gpus"][node], document.get("slices", {}).get(node)
     if fleet.parts is None:
         gpu_of = fleet.gpu_index_by_node

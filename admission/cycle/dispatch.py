@@ -72,7 +72,18 @@ def work_of(attempt: Attempt) -> Work:
         project=phase.job.project.name,
         inputs=tuple(_inputs(spec.get("artifacts", {}))),
         slices=tuple(_slices(attempt.placement, phase.request)),
+        cores=attempt.placement.get("cores", {}),
+        cores_of=_cores_of(attempt.placement.get("cores", {})),
     )
+
+
+def _cores_of(cores: Mapping[str, Any]) -> dict[str, int]:
+    """Return how many cores each of those nodes hands out."""
+    if not cores:
+        return {}
+    fleet = snapshot.current()
+    row_of = fleet.nodes.index_by_name
+    return {name: fleet.cores.get(row_of[name], 0) for name in cores if name in row_of}
 
 
 def _slices(placement: Mapping[str, Any], request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -58,7 +58,7 @@ from admission.learned.models import Cycle
 from admission.policy.catalog import policy_in_force
 from fleet import snapshot as inventory
 from fleet.cache import Cache
-from fleet.slicing import sliced
+from fleet.slicing import holdable
 from fleet.snapshot import FleetArrays
 from headroom.jobs import array
 from policies import current
@@ -347,7 +347,7 @@ class RunningLoad:
 
 def running_load(whole: FleetArrays, now: float) -> RunningLoad:
     """Read what runs at ``now`` (Unix s). Some queries. Raises :class:`InventoryChanged`."""
-    fleet = sliced(whole)
+    fleet = holdable(whole)
     held = open_attempts.fresh(fleet)
     in_force = store.in_force(datetime.fromtimestamp(now, UTC))
     return RunningLoad(
@@ -367,7 +367,7 @@ def read_input(now: float) -> CycleInput:
     # the queue before what runs, so that nothing that goes from one to the other is in neither.
     number = Cycle.objects.get_or_create(pk=1)[0].number
     whole = inventory.current()
-    fleet = sliced(whole)
+    fleet = holdable(whole)
     waiting = _waiting(fleet, now)
     load = running_load(whole, now)
     return input_of(

@@ -48,6 +48,9 @@ class Work:
     inputs: tuple[Mapping[str, str], ...] = ()
     #: ``gpu``, ``profile``, ``place`` and ``share`` of each slice that it has in place of GPUs
     slices: tuple[Mapping[str, Any], ...] = ()
+    #: by node, the numbers of the CPU cores that it has in place of GPUs; and how many there are
+    cores: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    cores_of: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -333,6 +333,8 @@ def _task(row: NodeAssignment, nodes: Sequence[str]) -> Task:
         nodes=list(nodes),
         gpus=[] if work.get("slices") else row.gpus,
         slices=[Slice(**each) for each in work.get("slices", ())],
+        cores=work.get("cores", {}).get(row.node, []),
+        cores_of_node=work.get("cores_of", {}).get(row.node, 0),
         gpus_of_node=row.gpus_of_node,
         power_cap_w=row.gang.power_cap_w,
         walltime_s=work["walltime_s"],

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 from admission.jobs.classes import SchedulingClass
 from admission.jobs.resolution import Resolved, may_move, may_restart
+from fleet.models import HardwareModel
 from fleet.partitions import known_profiles, profiles_of
 from fleet.snapshot import COOLING_KINDS, FleetArrays
 from headroom.contracts import FieldError
@@ -24,6 +26,7 @@ def problems_of(resolved: Resolved, fleet: FleetArrays, *, is_operator: bool) ->
         path = f"phases[{index}]"
         found += _names(phase, fleet, path)
         found += _slices(phase, path)
+        found += _cores(phase, fleet, path)
         found += _limits(phase, job_class, path)
         found += _inputs(terms, job_class, path)
         found += _checkpoints(terms, path)
@@ -136,6 +139,61 @@ def _slices(phase: PhaseSpec, path: str) -> Iterator[FieldError]:
                 field=field,
                 hint=f"it has: {has}",
             )
+
+
+def _cores(phase: PhaseSpec, fleet: FleetArrays, path: str) -> Iterator[FieldError]:
+    """Yield what is wrong with the CPU cores that a phase asks for, by what nodes hand out.
+
+    One query, of a phase that asks for some.
+    """
+    gang = phase.gang
+    if gang.cores is None:
+        return
+    rows = fleet.nodes.model[list(fleet.cores)]
+    names = {str(fleet.models.names[row]) for row in rows.tolist()}
+    found = [name for name in gang.models or sorted(names) if name in names]
+    if not found:
+        yield FieldError(
+            code="no_cores",
+            message="no node without GPUs"
+            + (f" of {', '.join(gang.models)}" if gang.models else "")
+            + " has cores that the inventory states",
+            field=f"{path}.gang.cores",
+            hint="state `cores` of its hardware model in the inventory, or ask for GPUs",
+        )
+        return
+    stated = HardwareModel.objects.filter(name__in=found).order_by("name")
+    for name, cores, mem_bytes in stated.values_list("name", "cores", "mem_bytes"):
+        if cores and gang.cores > cores:
+            yield FieldError(
+                code="too_many_cores",
+                message=f"{gang.cores} cores on a node; {name} has {cores}",
+                field=f"{path}.gang.cores",
+                hint=f"ask for at most {cores} on each of more `nodes`, or name other models",
+            )
+        elif cores and gang.mem_bytes is not None:
+            yield from _memory(gang.cores, gang.mem_bytes, name, mem_bytes, cores, path)
+
+
+def _memory(
+    cores: int, wanted: float, model: str, mem_bytes: int | None, of: int, path: str
+) -> Iterator[FieldError]:
+    """Yield a fault where ``cores`` of a node do not bring the memory that is wanted, bytes."""
+    field = f"{path}.gang.mem_bytes"
+    if mem_bytes is None:
+        yield FieldError(
+            code="not_known", message=f"the inventory does not state the memory of {model}",
+            field=field, hint="state its `mem_bytes`, or leave it out",
+        )  # fmt: skip
+    elif wanted > cores * mem_bytes / of:
+        least = math.ceil(wanted * of / mem_bytes)
+        yield FieldError(
+            code="too_little_memory",
+            message=f"memory comes with cores: {cores} of {of} of {model} bring"
+            f" {cores * mem_bytes / of / 1e9:.1f} of {wanted / 1e9:.1f} GB",
+            field=field,
+            hint=f"ask for {least} cores" if least <= of else "ask for less, or name other models",
+        )
 
 
 def _limits(phase: PhaseSpec, job_class: SchedulingClass, path: str) -> Iterator[FieldError]:

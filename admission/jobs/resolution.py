@@ -121,7 +121,7 @@ def terms_of(phase: PhaseSpec, job_class: SchedulingClass) -> PhaseSpec:
     filled["thermal"] = _with_margin(filled["thermal"])
     filled["locality"] = _with_preference(filled["locality"])
     filled["throttling"] = _in_order(filled["throttling"], phase.throttling)
-    if phase.gang.slice:
+    if phase.gang.slice or phase.gang.cores:
         filled |= _without_caps(filled["power"], filled["throttling"])
     return msgspec.structs.replace(phase, **filled)
 
@@ -162,7 +162,7 @@ def _cap_within_peak(power: Power) -> Power:
 
 
 def _without_caps(power: Power, throttling: Throttling) -> dict[str, Struct]:
-    """Return the terms of a slice: a cap is of its GPU as a whole, where others are, too."""
+    """Return the terms of a slice or of cores: a cap is of a GPU as a whole."""
     responses = [each for each in throttling.responses or [] if each is not Response.CONTINUE]
     return {
         "power": msgspec.structs.replace(power, lowest_cap_w=None),
@@ -273,8 +273,22 @@ def _deadline(job: Job) -> float | None:
 
 
 def _gpu_share(gang: Gang) -> float:
-    """Return what one GPU or slice of a gang counts for, of a GPU; of several models the most."""
+    """Return what one GPU, slice or core of a gang counts for, of a GPU.
+
+    Of several models the most; cores count for nothing.
+    """
+    if gang.cores is not None:
+        return 0.0
     return 1.0 if gang.slice is None else share_of(gang.slice, gang.models)
+
+
+def _held(gang: Gang) -> dict[str, Any]:
+    """Return what a gang holds, by the names of a request: GPUs, or cores."""
+    if gang.cores is None:
+        fewest = gang.min_gpus or gang.gpus
+        return {"gpus": gang.gpus, "min_gpus": fewest, "gpus_per_node": gang.gpus_per_node}
+    count = gang.cores * (gang.nodes or 1)
+    return {"gpus": count, "min_gpus": count, "gpus_per_node": gang.cores, "cores": True}
 
 
 def _request(
@@ -287,11 +301,9 @@ def _request(
         phase=terms.name,
         job_class=job_class.name,
         priority=priority + job_class.priority,
-        gpus=gang.gpus,
-        min_gpus=gang.min_gpus or gang.gpus,
+        **_held(gang),
         slice=gang.slice or "",
         gpu_share=_gpu_share(gang),
-        gpus_per_node=gang.gpus_per_node,
         models=tuple(gang.models),
         cooling=tuple(terms.thermal.cooling or ()),
         sites=tuple(locality.sites),

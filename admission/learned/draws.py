@@ -20,7 +20,7 @@ from admission.learned.models import Draw
 from admission.policy.catalog import policy_in_force
 from fleet import snapshot
 from fleet.locks import only_one
-from fleet.slicing import sliced
+from fleet.slicing import holdable
 from fleet.snapshot import FleetArrays
 from policies import current
 from policies.headroom import live
@@ -66,7 +66,7 @@ def _note(held: Allocations, now: float) -> int:
     # What is paused keeps what it was seen to draw: it is to have as much when it goes on.
     rows_of = {each.id: rows for each, rows in held.each() if each.is_running}
     begun = [each for each in held.attempts if each.id in rows_of]
-    if sliced(measured.fleet) is not held.fleet or not begun:
+    if holdable(measured.fleet) is not held.fleet or not begun:
         return 0
     measured = in_parts(measured, held.gpus)
     kept = _kept(begun, held.fleet, now)

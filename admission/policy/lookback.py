@@ -39,7 +39,7 @@ from admission.policy.models import AdmissionPolicyVersion, ShadowProgress
 from admission.policy.reading import compiled
 from fleet import snapshot as inventory
 from fleet.locks import only_one
-from fleet.slicing import sliced
+from fleet.slicing import holdable
 from fleet.snapshot import FleetArrays
 from policies import current, past_limits
 from policies.documents.models import States
@@ -187,7 +187,7 @@ def _fields(fleet: FleetArrays, at: float, lasting: Past) -> Mapping[str, set[st
     """Return the fields of frames that decisions look at, by kind: found by asking for all."""
     frame = AskedFrame()
     unheard: Headroom = evaluate(fleet, frame, now=at, past=lasting)
-    busy(in_parts(unheard, np.zeros(len(sliced(fleet).gpus), dtype=bool)))
+    busy(in_parts(unheard, np.zeros(len(holdable(fleet).gpus), dtype=bool)))
     for name in ("powers", "failover", "heat", "links", "endpoints"):
         getattr(unheard, name)
     return frame.asked

@@ -192,4 +192,5 @@ class HardwareModelSerializer(_RowSerializer[HardwareModel]):
             "shutdown_c",
             "sm_max_mhz",
             "mem_bytes",
+            "cores",
         ]

@@ -144,6 +144,8 @@ def _hardware(entries: list[HardwareEntry], current: Rows) -> Iterator[Problem]:
         path: Path = ("hardware_models", place)
         if entry.idle_w > entry.rated_w:
             yield Problem((*path, "idle_w"), "it draws more when idle than it is rated for")
+        if entry.cores is not None and entry.kind == "gpu":
+            yield Problem((*path, "cores"), "a GPU has no CPU cores: they are stated of a node")
         known = current["hardware_models"].get(entry.name)
         if known is not None and known["kind"] != entry.kind:
             yield Problem((*path, "kind"), f"{entry.name} is known as a {known['kind']}")

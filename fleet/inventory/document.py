@@ -47,6 +47,7 @@ class HardwareEntry(_Part, kw_only=True):
     shutdown_c: _Celsius | None = None
     sm_max_mhz: _Megahertz | None = None
     mem_bytes: Annotated[int, Meta(ge=0, le=bounds.MOST_BYTES)] | None = None
+    cores: Annotated[int, Meta(ge=1, le=bounds.MOST_CORES)] | None = None
 
 
 class PowerDomainEntry(_Part, kw_only=True):

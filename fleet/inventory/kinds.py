@@ -67,6 +67,7 @@ KINDS: dict[str, Kind] = {
                 "shutdown_c",
                 "sm_max_mhz",
                 "mem_bytes",
+                "cores",
             ),
         ),
         Kind("sites", "site", Site, ("name",), ("name", "budget_w", "time_zone")),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from django.core.exceptions import ValidationError
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 
 from accounts.edge import names
@@ -54,6 +55,12 @@ class HardwareModel(models.Model):
         validators=validators.quantity(bounds.MOST_BYTES),
         help_text="Memory, bytes",
     )
+    cores = models.PositiveIntegerField(
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1), MaxValueValidator(bounds.MOST_CORES)],
+        help_text="CPU cores of a node; jobs that take no GPU have these where it has no GPUs",
+    )
 
     class Meta:
         ordering = ["name"]
@@ -62,11 +69,13 @@ class HardwareModel(models.Model):
         return self.name
 
     def clean(self) -> None:
-        """Refuse an idle draw above the rated one, and another kind than its parts are of."""
+        """Refuse an idle draw above the rated one, cores of a GPU, and another kind than in use."""
         if validators.lacks(self):
             return
         if self.idle_w > self.rated_w:
             raise ValidationError({"idle_w": "it draws more when idle than it is rated for"})
+        if self.cores and self.kind == HardwareKind.GPU:
+            raise ValidationError({"cores": "a GPU has no CPU cores: they are stated of a node"})
         if self.pk is None:
             return
         others = self.nodes if self.kind == HardwareKind.GPU else self.gpus

@@ -225,6 +225,41 @@ def _slice(phase: PhaseSpec, path: str) -> Iterator[FieldError]:
             )  # fmt: skip
 
 
+def _cores(phase: PhaseSpec, path: str) -> Iterator[FieldError]:
+    """Yield a fault for each field that has no meaning with or without CPU cores."""
+    gang, responses = phase.gang, phase.throttling.responses or []
+    if gang.cores is None:
+        if gang.gpus == 0:
+            yield FieldError(
+                code="required", message="it takes neither GPUs nor CPU cores",
+                field=f"{path}.gang.cores", hint="say how many cores it takes on each node",
+            )  # fmt: skip
+        for name in ("nodes", "mem_bytes"):
+            if getattr(gang, name) is not None:
+                yield FieldError(
+                    code="not_with_gpus", message=f"{name} is of a phase that takes CPU cores",
+                    field=f"{path}.gang.{name}", hint="leave it out, or ask for cores and 0 GPUs",
+                )  # fmt: skip
+        return
+    beside = "cores are those of nodes that have no GPUs: those of others serve their GPUs"
+    whole = "a phase without GPUs takes all of its cores, or none"
+    held = "there is no power cap on cores"
+    for field, is_wrong, why, hint in (
+        ("gang.gpus", gang.gpus != 0, beside, "ask for 0, or leave cores out"),
+        ("gang.min_gpus", gang.min_gpus is not None, whole, "leave it out"),
+        ("gang.max_gpus", gang.max_gpus is not None, whole, "leave it out"),
+        ("gang.gpus_per_node", gang.gpus_per_node is not None, whole, "leave it out"),
+        ("gang.slice", gang.slice is not None, beside, "leave it out"),
+        ("power.lowest_cap_w", phase.power.lowest_cap_w is not None, held, "leave it out"),
+        ("throttling.responses", Response.CONTINUE in responses, held, "leave out continue"),
+    ):
+        if is_wrong:
+            yield FieldError(
+                code="not_on_cores", message=f"it takes CPU cores: {why}",
+                field=f"{path}.{field}", hint=hint,
+            )  # fmt: skip
+
+
 def _preferred_level(phase: PhaseSpec, path: str) -> Iterator[FieldError]:
     required, preferred = phase.locality.required, phase.locality.preferred
     if required and preferred and LEVELS.index(preferred) > LEVELS.index(required):
@@ -275,6 +310,7 @@ _CHECKS: list[Callable[[PhaseSpec, str], Iterator[FieldError]]] = [
     _AtMost("throttling.pause_below", "throttling.shrink_below", "it shrinks before it pauses"),
     _whole_nodes,
     _slice,
+    _cores,
     _preferred_level,
     _environment,
     _paths_of_inputs,

@@ -81,6 +81,9 @@ _Checksum: TypeAlias = Annotated[str, Meta(pattern=CHECKSUM)]
 _Place: TypeAlias = Annotated[str, Meta(max_length=4000, pattern=PLACE)]
 _ArrayText: TypeAlias = Annotated[str, Meta(min_length=1, max_length=1000, pattern=ARRAY)]
 _Gpus: TypeAlias = Annotated[int, Meta(ge=1, le=MOST_GPUS)]
+_SomeGpus: TypeAlias = Annotated[int, Meta(ge=0, le=MOST_GPUS)]
+_Cores: TypeAlias = Annotated[int, Meta(ge=1, le=4096)]
+_Nodes: TypeAlias = Annotated[int, Meta(ge=1, le=10_000)]
 _PerNode: TypeAlias = Annotated[int, Meta(ge=1, le=255)]
 _Slice: TypeAlias = Annotated[str, Meta(min_length=1, max_length=20, pattern=PLAIN)]
 _Count: TypeAlias = Annotated[int, Meta(ge=0, le=1000)]
@@ -155,9 +158,11 @@ class _Section(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=T
 
 
 class Gang(_Section, frozen=True):
-    """The GPUs of a phase: all at once, or none."""
+    """The GPUs of a phase, or its CPU cores: all at once, or none."""
 
-    gpus: Annotated[_Gpus, _says("GPUs that it asks for; 1 where it takes a slice")]
+    gpus: Annotated[
+        _SomeGpus, _says("GPUs that it asks for; 1 where it takes a slice, 0 where it takes cores")
+    ]
     min_gpus: Annotated[_Gpus | None, _says("The fewest it runs with; null: all of them")] = None
     max_gpus: Annotated[_Gpus | None, _says("The most that it can grow to; null: no more")] = None
     gpus_per_node: Annotated[_PerNode | None, _says("On each node; null: as it comes")] = None
@@ -168,13 +173,20 @@ class Gang(_Section, frozen=True):
         _Slice | None,
         _says('MIG profile of a slice that it takes, as "1g.10gb"; null: a whole GPU'),
     ] = None
+    cores: Annotated[
+        _Cores | None, _says("CPU cores on each of its nodes, which have no GPUs; null: none")
+    ] = None
+    nodes: Annotated[_Nodes | None, _says("Nodes that it takes cores of; null: one")] = None
+    mem_bytes: Annotated[
+        _Bytes | None, _says("Memory on each of its nodes, which comes with the cores; null: any")
+    ] = None
 
 
 class Power(_Section, frozen=True):
     """The power that each GPU of a phase draws, and how far it may be cut."""
 
     expected_peak_w: Annotated[
-        _Watts | None, _says("Of each GPU or slice, W; null: what its model is rated for")
+        _Watts | None, _says("Of each GPU, slice or core, W; null: what its model is rated for")
     ] = None
     lowest_cap_w: Annotated[
         _Watts | None, _says("The lowest power cap that it accepts, W per GPU; null: none")

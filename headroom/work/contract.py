@@ -128,7 +128,8 @@ class Task(Struct, kw_only=True, omit_defaults=True, frozen=True):
     compute at most, pauses left out; ``grace_s`` is the time between SIGTERM and SIGKILL.
     ``project`` says whose it is; older servers do not. ``inputs`` are verified before the start.
     With ``slices`` it has those and no whole GPU: ``gpus`` is empty, so that an older agent, which
-    knows of no slices, shows it nothing.
+    knows of no slices, shows it nothing. With ``cores``, the numbers of CPU cores of
+    ``cores_of_node`` that the node hands out, it has no GPU at all.
     """
 
     job: str
@@ -146,6 +147,8 @@ class Task(Struct, kw_only=True, omit_defaults=True, frozen=True):
     project: str = ""
     inputs: list[Input] = []
     slices: list[Slice] = []
+    cores: list[int] = []
+    cores_of_node: int = 0
 
 
 class Order(Struct, kw_only=True, omit_defaults=True, frozen=True):

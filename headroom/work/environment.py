@@ -63,6 +63,7 @@ def environment_of(
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": devices_of(task, slices),
         **({"HEADROOM_SLICES": _told(task.slices)} if task.slices else {}),
+        **({"HEADROOM_CORES": ",".join(map(str, sorted(task.cores)))} if task.cores else {}),
         **({VARIABLE: str(folder.inputs)} if task.inputs else {}),
         **({} if task.power_cap_w is None else {"HEADROOM_POWER_CAP_W": f"{task.power_cap_w:g}"}),
     }

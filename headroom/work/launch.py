@@ -80,8 +80,7 @@ class Launcher:
         folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         separation = self.separation if folder.is_apart else None
         user = _make_place(separation, task, folder)
-        gpus = len(task.gpus) + sum(each.share for each in task.slices)
-        part = min(1.0, gpus / max(task.gpus_of_node, 1)) or 1.0
+        part = part_of(task)
         name = f"{self.prefix}{folder.path.name}"
         document = {
             "command": task.command,
@@ -275,3 +274,14 @@ def _environment(pid: int) -> list[bytes]:
         return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
         return []
+
+
+def part_of(task: Task) -> float:
+    """Return the share of a machine that a task has, 0 to 1, by its GPUs, slices or cores.
+
+    All of it where nothing says what it has.
+    """
+    if task.cores:
+        return min(1.0, len(task.cores) / max(task.cores_of_node, 1))
+    gpus = len(task.gpus) + sum(each.share for each in task.slices)
+    return min(1.0, gpus / max(task.gpus_of_node, 1)) or 1.0

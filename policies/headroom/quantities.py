@@ -80,15 +80,15 @@ class Quantities:
 
     @cached_property
     def host_share(self) -> Floats:
-        """Additional draw of each host for each W more of its GPUs, W."""
+        """Additional draw of each host for each W more of its GPUs, W: none for its own cores."""
         fleet = self.fleet
         rated_w = sum_by(self.summary.gpus.rated_w, fleet.gpus.node, len(fleet.nodes))
         span_w = fleet.nodes.host_rated_w - np.nan_to_num(fleet.nodes.host_idle_w)
-        by_rating = np.nan_to_num(ratio(span_w, rated_w))
-        if self.past.hosts is None:
-            return by_rating
-        fitted = self.past.hosts.share
-        return np.where(np.isnan(fitted), by_rating, fitted)
+        found = np.nan_to_num(ratio(span_w, rated_w))
+        if self.past.hosts is not None:
+            fitted = self.past.hosts.share
+            found = np.where(np.isnan(fitted), found, fitted)
+        return np.where(fleet.hands_out_cores, 0.0, found)
 
     def gpus_in(self, kind: ScopeKind, row: int) -> Bools:
         """Say of each GPU whether it is in a GPU, node, rack, zone or site, given by its row."""

@@ -303,7 +303,10 @@ def busy(headroom: Headroom) -> Bools:
     least_w = least_at_work_w(gpus.idle_w, gpus.rated_w)
     works = at_work(read["util"], read["power_w"], least_w) | (read["job_id"] > 0)
     if parts is not None:
-        # What is read is of the GPU as a whole, whoever is at work on which slice of it.
-        drawn_w = headroom.summary.gpus.load_w
-        works = np.where(parts.is_split, drawn_w >= least_w, works)
+        # What is read is of the GPU or node as a whole, whoever is at work on which part of it. A
+        # node whose power nobody reads counts at its rating, which shows no work.
+        draws = headroom.summary.gpus.load_w >= least_w
+        is_read = ~np.isnan(headroom.summary.nodes.measured_w[gpus.node])
+        works = np.where(parts.is_split | (parts.is_core & is_read), draws, works)
+        works &= ~parts.is_core | is_read
     return np.asarray(headroom.summary.gpus.fresh & works)

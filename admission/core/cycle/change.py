@@ -169,7 +169,7 @@ def sentence(
     ``begins`` is its first words. It names no other job: who is passed stands in the burden, for
     those who may see them.
     """
-    costs = "; ".join((*_costs(old, price), *_burdens(burden)))
+    costs = "; ".join((*_costs(old, price), *_burdens(burden, old)))
     ways = _ways(change, old, placement, begins)
     return f"{' '.join(ways)}{f' ({costs})' if costs else ''}"
 
@@ -219,16 +219,20 @@ def _costs(old: Request, price: Price) -> list[str]:
     return found
 
 
-def _burdens(burden: Burden | None) -> list[str]:
+def _burdens(burden: Burden | None, old: Request) -> list[str]:
     if burden is None:
         return []
     count = len(burden.passed)
     own = f", {burden.own} of its own project" if burden.own else ""
     text = (
         f"goes ahead of {count} {'job that waits' if count == 1 else 'jobs that wait'}{own}, and"
-        f" holds {burden.gpus} {'GPU' if burden.gpus == 1 else 'GPUs'} for up to"
+        f" holds {burden.gpus} {_unit(old, burden.gpus)} for up to"
         f" {lasting(burden.hold_s)}"
     )
     if burden.put_off_s > 0.0:
         text += f": one of them may begin {lasting(burden.put_off_s)} later"
     return [text]
+
+
+def _unit(request: Request, count: int) -> str:
+    return request.unit.removesuffix("s") if count == 1 else request.unit

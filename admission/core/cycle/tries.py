@@ -41,9 +41,9 @@ class Tries:
         request = self._request
         if request.slice:
             yield from self._larger_slice()
-        else:
+        elif not request.cores:
             yield from self._found(self._willing_to_be_capped(request))
-        if request.gpus > 1:
+        if request.gpus > 1 and not request.cores:
             yield from self._found(self._willing_to_shrink(request))
         if request.sites:
             yield from self._found(replace(request, sites=()))
@@ -78,12 +78,14 @@ class Tries:
             yield Change(locality=found.locality)
 
     def _willing_to_be_capped(self, request: Request) -> Request:
-        if request.slice:
-            return request  # a cap is of its GPU as a whole
+        if request.slice or request.cores:
+            return request  # a cap is of a GPU as a whole
         most = max(1.0 - self._least_speed, request.max_slowdown)
         return replace(request, lowest_cap_w=0.0, max_slowdown=most)
 
     def _willing_to_shrink(self, request: Request) -> Request:
+        if request.cores:
+            return request
         least = max(math.ceil(self._least_speed * request.gpus), 1)
         return replace(request, min_gpus=min(least, request.min_gpus))
 

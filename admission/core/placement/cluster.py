@@ -341,7 +341,9 @@ class Cluster:
     def free_gpus(self) -> float:
         """How many GPUs are free, slices counted by their shares."""
         parts = self.fleet.parts
-        return float(self.gpu_free.sum() if parts is None else parts.share[self.gpu_free].sum())
+        if parts is None:
+            return float(self.gpu_free.sum())
+        return float(parts.share[self.gpu_free & ~parts.is_core].sum())
 
     def copy(self) -> Cluster:
         """Return a copy that can be changed without this one."""
@@ -673,11 +675,12 @@ def _constants(headroom: Headroom, in_force: InForce, use: Bools | GpuUses) -> F
 
 
 def _cap_w(in_force: InForce, fleet: FleetArrays) -> Floats:
-    """Return the lowest cap on each row: of a slice its share of that of its GPU, W."""
+    """Return the lowest cap on each row, W: of a slice its share of its GPU's, of cores none."""
     parts = fleet.parts
     if parts is None:
         return in_force.power_cap_w_by_gpu(fleet)
-    return np.asarray(parts.share * in_force.power_cap_w_by_gpu(parts.whole)[parts.gpu])
+    caps_w = in_force.power_cap_w_by_gpu(parts.whole)
+    return np.asarray(parts.share * parts.of_gpus(caps_w, np.inf))
 
 
 def _idle_w(headroom: Headroom) -> Floats:

@@ -12,7 +12,7 @@ from admission.core.placement.cluster import Cluster, FleetConstants
 from admission.core.placement.elastic import Draw, draw_of
 from admission.core.placement.topology import Bools
 from admission.core.request import Locality, Request
-from fleet.slicing import model_name
+from fleet.slicing import CORE, model_name
 from fleet.tables import COOLING_KINDS
 from policies.restrictions.kinds import RestrictionKind
 from policies.restrictions.strictest import ActiveRestriction
@@ -83,8 +83,8 @@ class Eligibility:
         """
         request = self.request
         key = (
-            request.models, request.slice, request.gpu_peak_w, request.lowest_cap_w,
-            request.max_slowdown,
+            request.models, request.slice, request.cores, request.gpu_peak_w,
+            request.lowest_cap_w, request.max_slowdown,
         )  # fmt: skip
         memo = self.cluster.constants.memo
         found = memo.get(key)
@@ -259,8 +259,8 @@ def _draws(cluster: Cluster, request: Request) -> tuple[Draw, ...]:
     names = [str(fleet.models.names[model]) for model in models]
     known = names if fleet.parts is None else fleet.parts.whole.models.names.tolist()
     wanted = list(request.models or known)
-    if request.slice:
-        wanted = [model_name(name, request.slice) for name in wanted]
+    if request.slice or request.cores:
+        wanted = [model_name(name, request.slice or CORE) for name in wanted]
     wanted = [name for name in wanted if name in names]
     kinds = [names.index(name) for name in dict.fromkeys(wanted)]
     return tuple(draw_of(fleet, models[kind], kind, request) for kind in kinds)

@@ -33,9 +33,9 @@ __all__ = ["fits_empty", "may_stand", "place", "placed", "shape_of"]
 
 #: Requests that agree in these are placed alike on one cluster.
 _shape = attrgetter(
-    "gpus", "min_gpus", "gpus_per_node", "slice", "models", "cooling", "sites", "nodes", "executor",
-    "gpu_peak_w", "lowest_cap_w", "max_slowdown", "thermal_margin_c", "required", "preferred",
-    "balanced",
+    "gpus", "min_gpus", "gpus_per_node", "slice", "cores", "models", "cooling", "sites", "nodes",
+    "executor", "gpu_peak_w", "lowest_cap_w", "max_slowdown", "thermal_margin_c", "required",
+    "preferred", "balanced",
     "cross_site_bits_per_s", "data_site", "storage", "storage_bytes_per_s",
     "collective_bytes_per_step", "step_s", "cross_site_checkpoint",
 )  # fmt: skip

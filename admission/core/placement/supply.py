@@ -35,17 +35,20 @@ def _lasting(eligibility: Eligibility, draw: Draw) -> dict[str, int]:
     if not isinstance(found, dict):
         topology, named, cooled = constants.topology, eligibility.named, eligibility.cooled
         of_model = topology.node_gpus_by_kind[draw.kind]
-        is_slice = bool(eligibility.request.slice)
-        count = topology.node_slices if is_slice else topology.node_whole_gpus
+        request = eligibility.request
+        is_part = bool(request.slice) or request.cores
+        count = topology.node_whole_gpus
+        if is_part:
+            count = topology.node_cores if request.cores else topology.node_slices
         split = topology.fleet.node_gpus - topology.node_whole_gpus
         parts = {
             "under load of no job": constants.other_load[draw.kind] * cooled,
             "not read": constants.silent[draw.kind] * cooled,
             "on nodes that run no jobs": constants.without_runner[draw.kind] * cooled,
             "with other cooling": of_model * (named & ~cooled),
-            "of other profiles" if is_slice else "of other models": (count - of_model) * named,
-            **({} if is_slice else {"split into slices": split * named}),
-            _TOTAL: (count if is_slice else topology.fleet.node_gpus) * named,
+            "of other profiles" if request.slice else "of other models": (count - of_model) * named,
+            **({} if is_part else {"split into slices": split * named}),
+            _TOTAL: (count if is_part else topology.fleet.node_gpus) * named,
         }
         found = constants.memo[key] = {name: int(gpus.sum()) for name, gpus in parts.items()}
     return found

@@ -124,11 +124,12 @@ class Topology:
     def share_of(self, nodes: Ints, gpus: Ints, place: Ints) -> Floats:
         """Return which share of each of ``nodes`` some GPUs are: ``place`` is that of their node.
 
-        Slices count by their share of a GPU.
+        Slices count by their share of a GPU, cores by that of their node.
         """
         parts = self.fleet.parts
         count = np.bincount(place, None if parts is None else parts.share[gpus], len(nodes))
-        return np.asarray(count / self.fleet.node_gpus[nodes])
+        # Of nodes without GPUs the cores are shares of one.
+        return np.asarray(count / np.maximum(self.fleet.node_gpus[nodes], 1))
 
     @cached_property
     def node_gpus(self) -> Ints:
@@ -138,12 +139,19 @@ class Topology:
     @cached_property
     def node_whole_gpus(self) -> Ints:
         """How many GPUs each node has that are whole."""
-        return self._counted(lambda parts: ~parts.is_split)
+        return self._counted(lambda parts: ~parts.is_split & ~parts.is_core)
 
     @cached_property
     def node_slices(self) -> Ints:
         """How many slices of GPUs each node has."""
         return self._counted(lambda parts: parts.is_split & ~parts.is_rest)
+
+    @cached_property
+    def node_cores(self) -> Ints:
+        """How many cores each node has that can be held."""
+        if self.fleet.parts is None:
+            return np.zeros_like(self.node_gpus)
+        return self._counted(lambda parts: parts.is_core)
 
     def _counted(self, which: Callable[[PartTable], Bools]) -> Ints:
         parts = self.fleet.parts

@@ -1,9 +1,9 @@
-"""Small fleets of which some GPUs are split into slices."""
+"""Small fleets of which some GPUs are split into slices, and some nodes hand out cores."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,8 +13,8 @@ from admission.core.placement.cluster import Cluster, beside_w
 from admission.core.placement.topology import Bools
 from admission.core.request import Placement, Request
 from admission.core.slices import in_parts
-from fleet.slicing import sliced
-from fleet.tables import FleetArrays
+from fleet.slicing import holdable
+from fleet.tables import FleetArrays, GpuTable
 from policies.headroom.evaluate import Headroom
 from policies.headroom.inputs import Reservations
 from policies.restrictions.strictest import InForce
@@ -41,28 +41,43 @@ def partitioned(
     )
 
 
+def with_cores(fleet: FleetArrays, cores: Mapping[int, int]) -> FleetArrays:
+    """Return ``fleet`` with cores in place of the GPUs of some nodes, by row."""
+    stays = ~np.isin(fleet.gpus.node, list(cores))
+    gpus = {each.name: getattr(fleet.gpus, each.name)[stays] for each in fields(GpuTable)}
+    return replace(fleet, gpus=GpuTable(**gpus), cores=dict(cores))
+
+
 def cluster_of(
-    fleet: FleetArrays, gangs: Sequence[tuple[Request, Placement]] = (), **gpu: Any
+    fleet: FleetArrays,
+    gangs: Sequence[tuple[Request, Placement]] = (),
+    *,
+    host: Mapping[str, Any] | None = None,
+    **gpu: Any,
 ) -> Cluster:
     """Return ``fleet`` as a cycle finds it with ``gangs`` on it, whose peaks are reserved."""
     held = held_by(fleet, gangs)
-    headroom = in_parts(read(fleet, **gpu), held)
+    headroom = in_parts(read(fleet, host=host, **gpu), held)
     return Cluster.of(
         reserved(headroom, gangs, held), InForce(datetime.fromtimestamp(NOW, UTC)), held, now=NOW
     )
 
 
-def read(fleet: FleetArrays, **gpu: Any) -> Headroom:
-    """Return the headroom of ``fleet`` where NVML shows the slices that are stated."""
+def read(fleet: FleetArrays, *, host: Mapping[str, Any] | None = None, **gpu: Any) -> Headroom:
+    """Return the headroom of ``fleet`` where NVML shows the slices that are stated.
+
+    ``host``: what is read of hosts; None: nothing.
+    """
     instances = np.zeros(len(fleet.gpus), dtype=np.int64)
     for row, profiles in fleet.slices.items():
         instances[row] = len(profiles)
-    return headroom_of(fleet, gpu={"mig_instances": instances, **gpu})
+    kinds: dict[str, Any] = {} if host is None else {"host": dict(host)}
+    return headroom_of(fleet, gpu={"mig_instances": instances, **gpu}, **kinds)
 
 
 def held_by(fleet: FleetArrays, gangs: Sequence[tuple[Request, Placement]]) -> Bools:
     """Say of each part whether a gang has it."""
-    held = np.zeros(len(sliced(fleet).gpus), dtype=bool)
+    held = np.zeros(len(holdable(fleet).gpus), dtype=bool)
     for _, placement in gangs:
         held[list(placement.gpus)] = True
     return held

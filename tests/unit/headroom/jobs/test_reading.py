@@ -73,7 +73,7 @@ def test_what_is_left_out_is_not_written_down() -> None:
     ("phase", "path"),
     [
         ({"gang": {"gpus": -8}}, "phases[0].gang.gpus"),
-        ({"gang": {"gpus": 0}}, "phases[0].gang.gpus"),
+        ({"gang": {"gpus": -1}}, "phases[0].gang.gpus"),
         ({"gang": {"gpus": "8"}}, "phases[0].gang.gpus"),
         ({"gang": {}}, "phases[0].gang.gpus"),
         ({"gang": {"gpus": 8, "modles": []}}, "phases[0].gang.modles"),
@@ -100,6 +100,14 @@ def test_what_is_left_out_is_not_written_down() -> None:
         ({"gang": {"gpus": 2, "slice": "1g.10gb"}}, "phases[0].gang.gpus"),
         ({"gang": {"gpus": 1, "slice": "1g.10gb", "max_gpus": 4}}, "phases[0].gang.max_gpus"),
         ({"gang": {"gpus": 1, "slice": ""}}, "phases[0].gang.slice"),
+        ({"gang": {"gpus": 0}}, "phases[0].gang.cores"),
+        ({"gang": {"gpus": 1, "cores": 4}}, "phases[0].gang.gpus"),
+        ({"gang": {"gpus": 0, "cores": 4, "min_gpus": 1}}, "phases[0].gang.min_gpus"),
+        ({"gang": {"gpus": 1, "mem_bytes": 1e9}}, "phases[0].gang.mem_bytes"),
+        (
+            {"gang": {"gpus": 0, "cores": 4}, "power": {"lowest_cap_w": 5}},
+            "phases[0].power.lowest_cap_w",
+        ),
         (
             {"gang": {"gpus": 1, "slice": "1g.10gb"}, "power": {"lowest_cap_w": 50}},
             "phases[0].power.lowest_cap_w",
@@ -278,7 +286,7 @@ def test_a_bad_field_of_yaml_is_told_with_its_line() -> None:
     text = WHOLE.replace("gpus: 64", "gpus: -64")
     problem = refused(text.encode(), YAML)
     assert problem.field == "phases[1].gang.gpus"
-    assert (problem.line, problem.message) == (14, "Expected `int` >= 1")
+    assert (problem.line, problem.message) == (14, "Expected `int` >= 0")
 
 
 def test_a_missing_field_of_yaml_is_told_with_the_line_of_its_parent() -> None:
