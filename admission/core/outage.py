@@ -1,26 +1,41 @@
 """What follows when a part of the fleet fails: who is hit, what is over, who gives way. Pure.
 
-The controller decides on the load that would then be, as it would in the round after.
+The controller decides on the load that would then be, as it would in the round after; fallback
+decides on the sites as they would then be, were they to stay so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from admission.core.allocation.allocations import Allocations
+from admission.core.directives.fallback import Falling, facts_about, leaves
 from admission.core.holding import Holding
+from admission.core.reliance import Relies, relying_on
+from admission.core.response.checkpoints import Known
+from admission.core.response.fallback import Fallback, Policy, Transition, first_way
 from admission.core.response.shedding import Candidate, Choice, least_loss
+from admission.core.response.sites import Sites
 from policies.controller.levels import Kind
 from policies.headroom.columns import Bools, Floats
 from policies.headroom.evaluate import Headroom
 from policies.headroom.outage import Outage
 from policies.headroom.reach import ROUNDING_W, Room, needs_of, reach_of
+from policies.restrictions.strictest import InForce
 from policies.scopes import Scope
 
-__all__ = ["Consequences", "Hit", "Over", "Slowed", "consequences"]
+__all__ = [
+    "Consequences",
+    "Hit",
+    "Knowledge",
+    "Moves",
+    "Over",
+    "Slowed",
+    "consequences",
+]
 
 #: A cap that is lower by less than this is no other cap, W.
 _LEAST_W = 1.0
@@ -62,8 +77,26 @@ class Slowed:
 
 
 @dataclass(frozen=True)
+class Moves:
+    """A job that fallback would bring to ``state`` once it has been so for ``after_s``.
+
+    ``stopped`` are the keys of its attempts that would be told to end: their phases wait again.
+    """
+
+    job: str
+    was: Fallback
+    state: Fallback
+    why: str
+    after_s: float
+    stopped: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Consequences:
     """What follows when ``scope`` fails.
+
+    ``relying`` are those that rely on the link or endpoint that fails, ``moves`` what fallback does
+    that it would not do anyway.
 
     ``is_held``: caps can be counted on somewhere, so that the controller acts; ``stopped`` are
     those that would be ended for what caps and pauses leave, ``short_w`` what even that leaves, W.
@@ -81,6 +114,23 @@ class Consequences:
     paused: tuple[str, ...]
     stopped: tuple[str, ...]
     short_w: float
+    relying: tuple[Relies, ...] = ()
+    moves: tuple[Moves, ...] = ()
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What is known of the jobs of a moment besides their allocations.
+
+    ``falling`` returns the jobs whose fallback is looked at under some conditions, ``checkpoints``
+    what is known of those of jobs by name.
+    """
+
+    in_force: InForce
+    policy: Policy
+    candidates: Candidates
+    falling: Callable[[Sites], Iterable[Falling]]
+    checkpoints: Callable[[Collection[str]], Mapping[str, Known]]
 
 
 #: The candidates to end among attempts, given by their ids, at what they draw in a headroom.
@@ -93,7 +143,7 @@ def consequences(
     held: Allocations,
     now: Holding | None,
     then: Holding | None,
-    candidates: Candidates,
+    known: Knowledge,
 ) -> Consequences:
     """Return what follows of ``outage``, beside ``headroom`` and the controller as they are now.
 
@@ -102,7 +152,7 @@ def consequences(
     fleet, rack_w = headroom.fleet, headroom.summary.racks.load_w
     room = Room.of(outage.after)
     short_w = _short_w(room, then)
-    choice = _stopped(outage, held, then, replace(room, left_w=-short_w), candidates)
+    choice = _stopped(outage, held, then, replace(room, left_w=-short_w), known.candidates)
     slowed = () if then is None else _slowed(outage, held, now, then)
     return Consequences(
         scope=outage.scope,
@@ -117,7 +167,45 @@ def consequences(
         paused=() if then is None else _paused(held, then),
         stopped=tuple(each.key for each in choice.chosen),
         short_w=max(choice.short_w, default=0.0),
+        relying=relying_on(outage.scope, held, known.checkpoints),
+        moves=_moves(outage, headroom, held, known),
     )
+
+
+# --- Fallback -------------------------------------------------------------------------------------
+
+
+def _moves(
+    outage: Outage, headroom: Headroom, held: Allocations, known: Knowledge
+) -> tuple[Moves, ...]:
+    """Return what fallback would do of the outage, and would not do as things are now."""
+    before = Sites(headroom, known.in_force)
+    after = Sites(outage.after, known.in_force, outage.dark_gpus)
+    found = []
+    for job in known.falling(after):
+        first = _first_way(job, after, known.policy)
+        anyway = _first_way(job, before, known.policy)
+        if first is None or (anyway is not None and anyway[1].state is first[1].state):
+            continue
+        found.append(_move(job, *first, headroom.at, held))
+    return tuple(sorted(found, key=lambda each: (each.after_s, each.job)))
+
+
+def _first_way(job: Falling, sites: Sites, policy: Policy) -> tuple[float, Transition] | None:
+    return first_way(job.status, facts_about(job, sites), policy, now=sites.headroom.at)
+
+
+def _move(job: Falling, at: float, taken: Transition, now: float, held: Allocations) -> Moves:
+    name = job.request.job
+    stopped = [
+        each.key
+        for each in held.attempts
+        if each.request.job == name and leaves(taken.state, job.home, each.placement.sites)
+    ]
+    return Moves(name, taken.was, taken.state, taken.why, round(at - now), tuple(stopped))
+
+
+# --- Power ----------------------------------------------------------------------------------------
 
 
 def _hit(dark: Bools, held: Allocations) -> tuple[Hit, ...]:

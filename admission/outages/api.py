@@ -66,6 +66,38 @@ class SlowedSerializer(serializers.Serializer[Any]):
     cap_w = serializers.FloatField()
 
 
+class ElsewhereSerializer(serializers.Serializer[Any]):
+    site = serializers.CharField()
+    step = serializers.IntegerField()
+
+
+class RelyingSerializer(serializers.Serializer[Any]):
+    key = serializers.CharField()
+    gpus = serializers.IntegerField()
+    uses = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="`gang`: its GPUs talk over it; `data`: its data comes over it; `checkpoints`: "
+        "they go to another site over it; `storage`: it reads and writes there",
+    )
+    reserved = serializers.FloatField(help_text="What it declares to send; 0: nothing")
+    unit = serializers.CharField()
+    another_way = serializers.BooleanField(help_text="By the inventory, for all of its uses")
+    elsewhere = ElsewhereSerializer(
+        many=True, help_text="Latest checkpoints that keepers have verified at other sites"
+    )
+
+
+class MovesSerializer(serializers.Serializer[Any]):
+    job = serializers.CharField()
+    was = serializers.CharField(help_text="Its fallback state")
+    state = serializers.CharField(help_text="The state that the policy of fallback takes it to")
+    after_s = serializers.FloatField(help_text="Once it has been so for so long")
+    why = serializers.CharField()
+    stopped = serializers.ListField(
+        child=serializers.CharField(), help_text="Attempts that would be told to end"
+    )
+
+
 class WhatIfSerializer(serializers.Serializer[Any]):
     at = serializers.DateTimeField()
     scope = ScopeSerializer()
@@ -87,6 +119,15 @@ class WhatIfSerializer(serializers.Serializer[Any]):
         child=serializers.CharField(), help_text="Ended for what caps and pauses leave"
     )
     short_w = serializers.FloatField(help_text="What even that would leave above a budget")
+    relying_count = serializers.IntegerField()
+    relying = RelyingSerializer(
+        many=True, help_text="Of a link or a storage endpoint: jobs that rely on it"
+    )
+    moves_count = serializers.IntegerField()
+    moves = MovesSerializer(
+        many=True, help_text="What fallback would do of it, were it to last, and not else"
+    )
+    not_known = serializers.ListField(child=serializers.CharField())
 
 
 class WhatIfView(APIView):
@@ -106,8 +147,9 @@ class WhatIfView(APIView):
     def get(self, request: Request) -> Response:
         """Return the consequences of an outage: nothing is done.
 
-        Evaluated by the code that would act: headroom of the fleet without that part, and the
-        controller's next round on it. Lists name at most 100 jobs each.
+        Evaluated by the code that would act: headroom of the fleet without that part, the
+        controller's next round on it, and the policy of fallback on the sites as they would then
+        be. Lists name at most 100 jobs each.
         """
         scope = _scope(request)
         now = time.time()

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
 from admission.core.allocation.watts import Watts
 from admission.core.directives.responding import candidates_of
-from admission.core.outage import Consequences, consequences
+from admission.core.outage import Consequences, Knowledge, consequences
+from admission.core.response.checkpoints import Known
 from admission.core.response.shedding import Candidate
 from admission.cycle import live
+from admission.directives.fallback import JobRows
 from admission.directives.running import active, attempts_of
+from admission.jobs import checkpoints
 from fleet import snapshot
 from policies.headroom.evaluate import Headroom
 from policies.headroom.outage import without
@@ -36,13 +39,21 @@ def _foreseen(scope: Scope, now: float) -> Consequences:
     load = live.running_load(snapshot.current(), now)
     found = without(load.whole, scope)
     outage = replace(found, after=load.in_parts(found.after))
+    at = datetime.fromtimestamp(now, UTC)
+    known = Knowledge(
+        in_force=load.in_force,
+        policy=load.policy.fallback,
+        candidates=partial(_candidates, at),
+        falling=JobRows(at).concerned,
+        checkpoints=partial(_checkpoints, at),
+    )
     return consequences(
         outage,
         load.measured,
         load.held,
         load.looked_at(load.measured),
         load.looked_at(outage.after),
-        partial(_candidates, datetime.fromtimestamp(now, UTC)),
+        known,
     )
 
 
@@ -52,3 +63,9 @@ def _candidates(now: datetime, headroom: Headroom, ids: Sequence[int]) -> list[C
         return []
     running = active(headroom.fleet, attempts_of(sorted(ids)))
     return candidates_of(running, Watts(headroom), now)
+
+
+def _checkpoints(now: datetime, jobs: Collection[str]) -> Mapping[str, Known]:
+    """Return what is known of the checkpoints of jobs, by name. One query."""
+    facts = checkpoints.of_jobs(set(jobs), now)
+    return {name: checkpoints.known_of(each) for name, each in facts.items()}

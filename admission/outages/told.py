@@ -8,8 +8,9 @@ from typing import Any
 
 from accounts.visibility import Visibility
 from admission.core.outage import Consequences
+from policies.scopes import ScopeKind
 
-__all__ = ["told"]
+__all__ = ["MOST", "not_known", "told"]
 
 #: So many jobs of each list are named; more are counted.
 MOST = 100
@@ -23,6 +24,8 @@ def told(found: Consequences, visibility: Visibility) -> dict[str, Any]:
     """
     hit = _named([each.key for each in found.hit[:MOST]], visibility)
     slowed = _named([each.key for each in found.slowed[:MOST]], visibility)
+    relying = _named([each.key for each in found.relying[:MOST]], visibility)
+    moving = _named([each.job for each in found.moves[:MOST]], visibility)
     return {
         "scope": {"kind": found.scope.kind.value, "name": found.scope.name},
         "dark": {"racks": found.dark_racks, "gpus": found.dark_gpus, "w": found.dark_w},
@@ -61,7 +64,55 @@ def told(found: Consequences, visibility: Visibility) -> dict[str, Any]:
         "stopped_count": len(found.stopped),
         "stopped": _named(found.stopped[:MOST], visibility),
         "short_w": found.short_w,
+        "relying_count": len(found.relying),
+        "relying": [
+            {
+                "key": key,
+                "gpus": each.gpus,
+                "uses": [use.value for use in each.uses],
+                "reserved": each.reserved,
+                "unit": "byte/s" if found.scope.kind is ScopeKind.STORAGE else "bit/s",
+                "another_way": each.another_way,
+                "elsewhere": [{"site": site, "step": step} for site, step in each.elsewhere],
+            }
+            for key, each in zip(relying, found.relying, strict=False)
+        ],
+        "moves_count": len(found.moves),
+        "moves": [
+            {
+                "job": job,
+                "was": each.was.value,
+                "state": each.state.value,
+                "after_s": each.after_s,
+                "why": each.why,
+                "stopped": _named(each.stopped, visibility),
+            }
+            for job, each in zip(moving, found.moves, strict=False)
+        ],
+        "not_known": list(not_known(found.scope.kind)),
     }
+
+
+def not_known(kind: ScopeKind) -> tuple[str, ...]:
+    """Return what nobody can say of the outage of a thing of a kind, in sentences."""
+    later = "What waits in the queue, and the hours after, are not looked at."
+    if kind is ScopeKind.LINK:
+        return (
+            "Whether a training loop waits, goes on by another link or fails is the loop's and its"
+            " library's matter: no directive follows from a link as such. One that fails is"
+            " started again as its restart policy says.",
+            "What a job sends is known as far as it declares it.",
+            later,
+        )
+    if kind is ScopeKind.STORAGE:
+        return (
+            "Whether a loop waits for its reads and writes or fails is not known: no directive"
+            " follows from an endpoint as such. Checkpoints are not written meanwhile, so that"
+            " work since the last one is at risk.",
+            "No reading says who uses an endpoint: jobs are told by where they were placed.",
+            later,
+        )
+    return (later,)
 
 
 def _named(keys: Sequence[str], visibility: Visibility) -> list[str]:

@@ -16,7 +16,8 @@ from accounts.decorators import requires
 from accounts.roles import Capability
 from admission.core.outage import Consequences
 from admission.outages.foreseeing import foresee
-from dashboard import outages
+from admission.outages.told import not_known
+from dashboard import moments, outages
 from fleet import snapshot
 from policies.scopes import Scope, UnknownScope
 
@@ -32,17 +33,14 @@ _MOST = 50
 @dear("it to a part that fewer jobs run on")
 def page(request: HttpRequest) -> HttpResponse:
     """The consequences of an outage that is asked for, evaluated now; nothing is done."""
-    kind, name = (request.GET.get(each, "")[:400] for each in ("kind", "name"))
-    fleet = snapshot.current()
-    context: dict[str, Any] = {
-        "kind": kind,
-        "name": name,
-        "kinds": outages.kinds(),
-        "parts": outages.parts(fleet),
-    }
+    kind, name, words = (request.GET.get(each, "")[:400] for each in ("kind", "name", "q"))
+    context: dict[str, Any] = {"kind": kind, "words": words, "kinds": outages.kinds()}
     scope = outages.scope_of(kind, name)
     if scope is not None:
         context |= _asked(request, scope)
+    if "found" not in context:
+        known = kind if kind in dict(context["kinds"]) else ""
+        context["parts"] = outages.parts(moments.current().headroom, known, words or name)
     return render(request, "dashboard/what_if.html", context)
 
 
@@ -51,7 +49,13 @@ def _asked(request: HttpRequest, scope: Scope) -> dict[str, Any]:
         found = foresee(scope, time.time())
     except UnknownScope as exc:
         return {"unknown": str(exc)}
-    return {"found": found, "answer": outages.answer(found), **_lists(request, found)}
+    return {
+        "found": found,
+        "answer": outages.answer(found),
+        "about": outages.about(found.scope, snapshot.current()),
+        "not_known": not_known(found.scope.kind),
+        **_lists(request, found),
+    }
 
 
 def _lists(request: HttpRequest, found: Consequences) -> dict[str, Any]:
@@ -62,6 +66,8 @@ def _lists(request: HttpRequest, found: Consequences) -> dict[str, Any]:
         "over": outages.over_lines(found, fleet),
         "hit": list(zip(names, hit, strict=True)),
         "slowed": outages.slowed_lines(slowed, fleet, reader),
+        "relying": outages.relies_lines(found.relying[:_MOST], found.scope, reader),
+        "moves": outages.moves_lines(found.moves[:_MOST], reader),
         "slowed_gpus": sum(each.gpus for each in found.slowed),
         "paused": outages.named(found.paused[:_MOST], reader),
         "stopped": outages.named(found.stopped[:_MOST], reader),

@@ -1,7 +1,8 @@
-"""The fleet without one of its parts: a power domain, a cooling zone, a rack or a site. Pure.
+"""The fleet without one of its parts, of any kind of :data:`KINDS`. Pure.
 
 The same code as ever evaluates it. What fails is taken out of the inventory, so that a rack on two
-feeds draws all of its load from the one that is left; what has no power any more draws nothing.
+feeds draws all of its load from the one that is left; what has no power any more draws nothing. A
+link or a storage endpoint that fails is one that falls silent: that is how it would be seen.
 """
 
 from __future__ import annotations
@@ -16,13 +17,23 @@ from fleet.groups import above
 from fleet.tables import METER_TARGETS, FleetArrays
 from policies.headroom.columns import Bools, Ints
 from policies.headroom.evaluate import Headroom, evaluate
+from policies.headroom.inputs import Mounts
 from policies.scopes import Scope, ScopeKind, row_of
 from telemetry.live_frame import Array, Frame
 
 __all__ = ["KINDS", "Outage", "without"]
 
 #: The kinds of things that may fail.
-KINDS = (ScopeKind.SITE, ScopeKind.POWER_DOMAIN, ScopeKind.ZONE, ScopeKind.RACK)
+KINDS = (
+    ScopeKind.SITE,
+    ScopeKind.POWER_DOMAIN,
+    ScopeKind.ZONE,
+    ScopeKind.RACK,
+    ScopeKind.LINK,
+    ScopeKind.STORAGE,
+)
+#: For so long nothing was heard of a link or mount that has failed, s: any reading is old by then.
+_SILENT_S = 86_400.0
 #: No inventory has this generation: what is kept for one is not taken for another.
 _NONE = -1
 
@@ -57,7 +68,7 @@ def without(headroom: Headroom, scope: Scope) -> Outage:
     failed = _failed(headroom.fleet, scope)
     after = evaluate(
         failed.fleet,
-        _FrameWithout(headroom.frame, failed, headroom.at),
+        _FrameWithout(headroom.frame, failed, headroom.past.mounts, headroom.at),
         now=headroom.at,
         restrictions=headroom.limits,
         past=headroom.past,
@@ -68,15 +79,29 @@ def without(headroom: Headroom, scope: Scope) -> Outage:
 
 @dataclass(frozen=True, eq=False)
 class _Failed:
-    """The inventory without what fails, and which power domains and racks have no power."""
+    """The inventory without what fails, and which power domains and racks have no power.
+
+    ``links`` and ``storage`` are the rows of those that fail by themselves.
+    """
 
     fleet: FleetArrays
     domains: Bools
     racks: Bools
+    links: tuple[int, ...] = ()
+    storage: tuple[int, ...] = ()
 
     @cached_property
     def nodes(self) -> Bools:
         return np.asarray(self.racks[self.fleet.nodes.rack])
+
+    def silent(self, kind: str, mounts: Mounts) -> Ints:
+        """Return the ids of the links or mounts of which nothing is heard any more."""
+        if kind == "link":
+            links = self.fleet.links
+            dead = np.append(self.racks, False)[links.rack]
+            dead[list(self.links)] = True
+            return np.asarray(links.ids[dead])
+        return np.asarray(mounts.ids[np.isin(mounts.endpoint, self.storage)])
 
     def ids(self, kind: str) -> Ints:
         """Return the database ids of the things of a kind of readings that have no power."""
@@ -103,10 +128,25 @@ def _failed(fleet: FleetArrays, scope: Scope) -> _Failed:
     elif scope.kind is ScopeKind.POWER_DOMAIN:
         return _without_power(fleet, _below(fleet, row))
     elif scope.kind is ScopeKind.SITE:
-        domains, racks = fleet.domains.site == row, fleet.racks.site == row
+        return _without_site(fleet, row)
+    elif scope.kind is ScopeKind.LINK:
+        return _Failed(fleet, domains, racks, links=(row,))
+    elif scope.kind is ScopeKind.STORAGE:
+        return _Failed(fleet, domains, racks, storage=(row,))
     else:
         racks[row] = True
     return _Failed(fleet, np.asarray(domains), np.asarray(racks))
+
+
+def _without_site(fleet: FleetArrays, row: int) -> _Failed:
+    links = fleet.links
+    return _Failed(
+        fleet,
+        np.asarray(fleet.domains.site == row),
+        np.asarray(fleet.racks.site == row),
+        links=tuple(np.flatnonzero((links.site == row) | (links.peer_site == row)).tolist()),
+        storage=tuple(np.flatnonzero(fleet.storage.site == row).tolist()),
+    )
 
 
 def _below(fleet: FleetArrays, row: int) -> Bools:
@@ -133,14 +173,19 @@ def _without_power(fleet: FleetArrays, dead: Bools) -> _Failed:
 
 
 class _FrameWithout:
-    """A frame in which what has no power draws nothing, as of a moment (Unix s)."""
+    """A frame in which what has no power draws nothing, as of a moment (Unix s).
 
-    def __init__(self, frame: Frame, failed: _Failed, at: float) -> None:
-        self._frame, self._failed, self._at = frame, failed, at
+    Of links and mounts that have failed nothing is heard.
+    """
+
+    def __init__(self, frame: Frame, failed: _Failed, mounts: Mounts, at: float) -> None:
+        self._frame, self._failed, self._mounts, self._at = frame, failed, mounts, at
 
     def fields(self, kind: str, ids: Ints, *names: str) -> Mapping[str, Array]:
         """See :class:`~telemetry.live_frame.Frame`."""
         found = self._frame.fields(kind, ids, *names)
+        if kind in ("link", "storage"):
+            return self._silenced(found, np.isin(ids, self._failed.silent(kind, self._mounts)))
         if kind not in ("gpu", "host", "meter"):
             return found
         dead = np.isin(ids, self._failed.ids(kind))
@@ -151,3 +196,9 @@ class _FrameWithout:
             name: np.where(dead, still[name], values) if name in still else values
             for name, values in found.items()
         }
+
+    def _silenced(self, found: Mapping[str, Array], dead: Bools) -> Mapping[str, Array]:
+        if not dead.any() or "ts" not in found:
+            return found
+        last = np.minimum(found["ts"], self._at - _SILENT_S)
+        return {**found, "ts": np.where(dead, last, found["ts"])}

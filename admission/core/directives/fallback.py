@@ -19,7 +19,15 @@ from admission.core.response.fallback import (
 from admission.core.response.inputs import KnownInputs
 from admission.core.response.sites import Sites, facts_of
 
-__all__ = ["FAILURES_WITHIN_S", "FALLBACK", "Falling", "Jobs", "fall_back", "leaves"]
+__all__ = [
+    "FAILURES_WITHIN_S",
+    "FALLBACK",
+    "Falling",
+    "Jobs",
+    "facts_about",
+    "fall_back",
+    "leaves",
+]
 
 #: The owner of stops that a fallback asks for.
 FALLBACK = "fallback"
@@ -80,17 +88,21 @@ def fall_back(jobs: Jobs[J], sites: Sites, policy: Policy, *, now: float) -> int
     """Move jobs whose sites ask for it between the states; return how many moved."""
     moved, staying = 0, []
     for job in jobs.concerned(sites):
-        facts = facts_of(
-            sites, job.home, job.request, job.failures, moves=job.moves, known=job.checkpoints,
-            inputs=job.inputs or {},
-        )  # fmt: skip
-        after, transition = next_state(job.status, facts, policy, now=now)
+        after, transition = next_state(job.status, facts_about(job, sites), policy, now=now)
         if transition is None:
             staying.append((job, after))
         else:
             moved += jobs.take(job, _with_basis(job, transition))
     jobs.keep(staying)
     return moved
+
+
+def facts_about(job: Falling, sites: Sites) -> dict[str, float]:
+    """Return the facts that decide on the fallback of a job."""
+    return facts_of(
+        sites, job.home, job.request, job.failures, moves=job.moves, known=job.checkpoints,
+        inputs=job.inputs or {},
+    )  # fmt: skip
 
 
 def _with_basis(job: Falling, transition: Transition) -> Transition:

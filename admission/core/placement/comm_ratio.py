@@ -13,7 +13,7 @@ from fleet.tables import LINK_KINDS
 from physics.comm import communication_ratio, ring_all_reduce_s
 from policies.headroom.binding import quantity
 
-__all__ = ["CommRatio", "comm_ratio"]
+__all__ = ["CommRatio", "comm_ratio", "crossed_by"]
 
 _NVLINK, _RAIL, _UPLINK, _SPINE, _WAN = (
     LINK_KINDS.index(kind) for kind in ("nvlink", "rail", "leaf-uplink", "spine", "wan")
@@ -75,7 +75,7 @@ def comm_ratio(
 
 
 def _narrowest(topology: Topology, placement: Placement) -> _Narrowest | None:
-    crossed = _crossed(topology, placement)
+    crossed = crossed_by(topology, placement)
     if not len(crossed):
         return None
     links = topology.fleet.links
@@ -86,20 +86,25 @@ def _narrowest(topology: Topology, placement: Placement) -> _Narrowest | None:
     )
 
 
-def _crossed(topology: Topology, placement: Placement) -> Ints:
-    """Return the links between the parts of a gang, as far as the inventory has them."""
+def crossed_by(topology: Topology, placement: Placement, among: Ints | None = None) -> Ints:
+    """Return the rows of links between the parts of a gang, as far as the inventory has them.
+
+    ``among`` are the rows of the links that are looked at; None: all.
+    """
     fleet, links = topology.fleet, topology.fleet.links
+    rows = np.arange(len(links)) if among is None else among
+    kind = links.kind[rows]
     nodes = np.asarray(placement.nodes)
     racks = np.unique(fleet.nodes.rack[nodes])
     sites = np.unique(fleet.racks.site[racks])
-    on_node, on_rack = np.isin(links.node, nodes), np.isin(links.rack, racks)
+    on_node, on_rack = np.isin(links.node[rows], nodes), np.isin(links.rack[rows], racks)
     if len(nodes) == 1:
-        return np.flatnonzero((links.kind == _NVLINK) & on_node)
-    crossed = (links.kind == _RAIL) & on_node
+        return np.asarray(rows[(kind == _NVLINK) & on_node])
+    crossed = (kind == _RAIL) & on_node
     if len(racks) > 1:
-        crossed |= (links.kind == _UPLINK) & on_rack
+        crossed |= (kind == _UPLINK) & on_rack
     if len(set(topology.switch_domain[nodes].tolist())) > 1:
-        crossed |= (links.kind == _SPINE) & np.isin(links.site, sites)
+        crossed |= (kind == _SPINE) & np.isin(links.site[rows], sites)
     for here, there in itertools.pairwise(sites.tolist()):
-        crossed[list(topology.wan_paths.get((here, there), ()))] = True
-    return np.flatnonzero(crossed & (links.capacity_bits_per_s > 0))
+        crossed |= np.isin(rows, topology.wan_paths.get((here, there), ()))
+    return np.asarray(rows[crossed & (links.capacity_bits_per_s[rows] > 0)])

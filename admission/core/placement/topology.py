@@ -272,7 +272,7 @@ class Topology:
 
         Every link carries both ways, whichever end reports it.
         """
-        return _wan_paths(self.fleet)
+        return wan_paths(self.fleet)
 
 
 @lru_cache(maxsize=4)
@@ -405,9 +405,14 @@ def _groups(fleet: FleetArrays, domains: Texts) -> dict[Locality, Ints]:
 # --- WAN ------------------------------------------------------------------------------------------
 
 
-def _wan_paths(fleet: FleetArrays) -> dict[tuple[int, int], tuple[int, ...]]:
+def wan_paths(fleet: FleetArrays, *, but: int = -1) -> dict[tuple[int, int], tuple[int, ...]]:
+    """Return the WAN links between each two sites that can reach each other: the fewest.
+
+    Sites and links are rows, and the link at row ``but`` is left out.
+    """
     links = fleet.links
     rows = np.flatnonzero((links.kind == _WAN) & (links.peer_site >= 0))
+    rows = rows[rows != but]
     ends: dict[int, list[tuple[int, int]]] = {}
     for row in rows.tolist():
         here, there = int(links.site[row]), int(links.peer_site[row])

@@ -32,6 +32,7 @@ __all__ = [
     "Way",
     "built_in",
     "faults",
+    "first_way",
     "next_state",
     "read_policy",
     "restricted",
@@ -203,6 +204,28 @@ def next_state(
         if now - open_since[way.name] >= way.for_s and (has_stayed or not is_back):
             return FallbackStatus(way.to, now), _taken(way, facts, now - open_since[way.name])
     return replace(status, open_since=open_since, seen_at=now), None
+
+
+def first_way(
+    status: FallbackStatus, facts: Mapping[str, float], policy: Policy, *, now: float
+) -> tuple[float, Transition] | None:
+    """Return when a job would leave its state if ``facts`` stayed as they are, and how.
+
+    Unix s; None: it would stay. :func:`next_state` decides at each moment at which a way may have
+    been open for long enough.
+    """
+    watched, taken = next_state(status, facts, policy, now=now)
+    if taken is not None:
+        return now, taken
+    waits_s = {way.name: way.for_s for way in policy.ways}
+    open_at = {since + waits_s[name] for name, since in watched.open_since.items()}
+    for at in sorted({*open_at, *([status.since + policy.dwell_s] if open_at else [])}):
+        # So much later that rounding of Unix times does not matter.
+        moment = max(at, now) + 1e-3
+        _, taken = next_state(replace(watched, seen_at=moment), facts, policy, now=moment)
+        if taken is not None:
+            return moment, taken
+    return None
 
 
 _ORDER: Sequence[Fallback] = tuple(Fallback)

@@ -29,10 +29,15 @@ SILENT = 0.5
 
 @dataclass(frozen=True, eq=False)
 class Sites:
-    """Facts of all sites at one moment, by row of the inventory."""
+    """Facts of all sites at one moment, by row of the inventory.
+
+    ``dark`` says of each GPU whether it has lost its power, so that nothing can be heard of it;
+    None: it is not known of any.
+    """
 
     headroom: Headroom
     in_force: InForce
+    dark: Bools | None = None
 
     @property
     def fleet(self) -> FleetArrays:
@@ -43,7 +48,10 @@ class Sites:
         fleet = self.fleet
         site = fleet.racks.site[fleet.nodes.rack[fleet.gpus.node]]
         count = len(fleet.sites)
-        silent = np.bincount(site, weights=~self.headroom.summary.gpus.read, minlength=count)
+        unheard = ~self.headroom.summary.gpus.read
+        if self.dark is not None:
+            unheard = unheard | self.dark
+        silent = np.bincount(site, weights=unheard, minlength=count)
         gpus = np.bincount(site, minlength=count)
         return np.divide(silent, gpus, out=np.zeros(count), where=gpus > 0)
 

@@ -4,22 +4,36 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from django.test import Client
 
 from accounts.roles import Role
 from accounts.visibility import ANOTHER
+from admission.core.reliance import Use
+from admission.core.response.fallback import Fallback
 from admission.cycle import holding
-from admission.jobs.models import Attempt, Phase
+from admission.jobs.models import Attempt, Job, Phase
 from admission.outages.foreseeing import foresee
 from fleet import snapshot
-from fleet.models import CoolingZone, Gpu, HardwareModel, PowerDomain, Rack
+from fleet.models import (
+    CoolingZone,
+    Gpu,
+    HardwareModel,
+    Link,
+    PowerDomain,
+    Rack,
+    Site,
+    StorageEndpoint,
+)
+from policies import current
 from policies.restrictions.models import Restriction
 from policies.scopes import Scope, ScopeKind
 from tests.builders.accounts import bearer, make_token, make_user
-from tests.builders.fleet import SmallFleet
-from tests.integration.admission.cycle.scenes import queued, start
+from tests.builders.checkpoints import make_fact
+from tests.builders.fleet import SmallFleet, small_fleet
+from tests.integration.admission.cycle.scenes import cycle, idle, queued, start
 from tests.integration.admission.cycle.test_holding import Machines, ask, budget
 
 FEED_A, ZONE = Scope(ScopeKind.POWER_DOMAIN, "oslo/feed-a1"), Scope(ScopeKind.ZONE, "oslo/hall-1")
@@ -122,10 +136,137 @@ def test_without_agents_that_act_nothing_is_said_to_be_slowed(fleet: SmallFleet)
     assert found.short_w == pytest.approx(found.over[0].load_w)
 
 
+# --- Links, storage, and fallback ----------------------------------------------------------------
+
+WAN = Scope(ScopeKind.LINK, "oslo-bergen")
+STORE = Scope(ScopeKind.STORAGE, "oslo/nvme")
+
+
+@pytest.fixture
+def two_sites() -> SmallFleet:
+    """Two sites, each with storage of its own, and the one link between them, which is heard."""
+    made = small_fleet(racks_per_row=2, rows=("A",))
+    for site in made.sites.values():
+        StorageEndpoint.objects.create(site=site, name="nvme", capacity_bytes_per_s=1e10)
+    oslo, bergen = made.sites["oslo"], made.sites["bergen"]
+    Link.objects.create(
+        name=WAN.name, kind="wan", site=oslo, peer_site=bergen, capacity_bits_per_s=1e10
+    )
+    made.agent.sites.set(Site.objects.all())
+    snapshot.invalidate()
+    idle(made)
+    made.report(power_w=70.0, util=0.0, temp_c=30.0, links={WAN.name: 1e6})
+    return made
+
+
+def running(name: str, **asks: Any) -> str:
+    """Have a job run at oslo; return the key of its attempt."""
+    queued(name, gpus=4, asks={"sites": ("oslo",), **asks})
+    assert cycle().admitted == 1
+    start(name)
+    return Attempt.objects.get(phase__job__name=name).key
+
+
+def test_a_link_between_sites_names_whose_data_and_checkpoints_have_no_other_way(
+    two_sites: SmallFleet,
+) -> None:
+    data = running("data", data_site="bergen", cross_site_bits_per_s=1e9)
+    saves = running("saves", checkpoint_interval_s=600.0)
+    make_fact("saves", two_sites.sites["bergen"], epoch=1, step=40)
+    running("alone")
+    found = foresee(WAN, time.time())
+    assert (found.dark_racks, found.over, found.slowed) == (0, (), ())
+    told = {each.key: each for each in found.relying}
+    assert set(told) == {data, saves}
+    assert told[data].uses == (Use.DATA,)
+    assert told[data].reserved == 1e9
+    assert told[saves].uses == (Use.CHECKPOINTS,)
+    assert told[saves].elsewhere == (("bergen", 40),)
+    assert not any(each.another_way for each in found.relying)
+
+
+def test_a_second_way_by_a_third_site_is_another_way(two_sites: SmallFleet) -> None:
+    data = running("data", data_site="bergen", cross_site_bits_per_s=1e9)
+    third = Site.objects.create(name="tromso")
+    for name, site in two_sites.sites.items():
+        Link.objects.create(
+            name=f"{name}-tromso", kind="wan", site=site, peer_site=third, capacity_bits_per_s=1e10
+        )
+    snapshot.invalidate()
+    found = foresee(WAN, time.time())
+    assert [(each.key, each.another_way) for each in found.relying] == [(data, True)]
+
+
+def test_what_fallback_would_do_is_what_it_does_once_the_link_is_silent(
+    two_sites: SmallFleet,
+) -> None:
+    running("alone")
+    found = foresee(WAN, time.time())
+    (moves,) = found.moves
+    assert (moves.job, moves.state, moves.stopped) == ("alone", Fallback.LOCAL_ONLY, ())
+    assert moves.after_s == 120.0
+    assert "no way to others" in moves.why
+    assert Job.objects.get().fallback_state == Fallback.PRIMARY_SITE
+    # The link falls silent: nothing else is heard for as long as a reading counts.
+    now = time.time() + 40.0
+    for later_s in range(0, 135, 15):
+        two_sites.report(power_w=70.0, util=0.0, temp_c=30.0, at=now + later_s)
+        current.invalidate()
+        cycle(now + later_s)
+    assert Job.objects.get().fallback_state == moves.state
+
+
+def test_a_site_without_power_has_its_jobs_go_on_elsewhere(two_sites: SmallFleet) -> None:
+    key = running("moves", checkpoint_interval_s=600.0)
+    make_fact("moves", two_sites.sites["bergen"], epoch=1, step=40)
+    found = foresee(SITE, time.time())
+    (moves,) = found.moves
+    assert (moves.state, moves.stopped, moves.after_s) == (Fallback.REGIONAL, (key,), 60.0)
+
+
+def test_storage_names_who_was_placed_on_it_and_says_what_is_not_known(
+    two_sites: SmallFleet,
+) -> None:
+    key = running("reads", storage="oslo/nvme", storage_bytes_per_s=2e9)
+    running("other")
+    found = foresee(STORE, time.time())
+    assert [(each.key, each.reserved) for each in found.relying] == [(key, 2e9)]
+    code, told = get(Role.VIEWER, "?kind=storage&name=oslo/nvme")
+    assert code == 200
+    assert told["relying"][0]["unit"] == "byte/s"
+    assert "no directive follows" in " ".join(told["not_known"])
+
+
+def test_a_leaf_uplink_names_gangs_of_several_racks(plant: Machines) -> None:
+    plant.wants_w = {}
+    queued("wide", gpus=16)
+    plant.steps(6)
+    start("wide")
+    uplink = min(plant.fleet.links)
+    found = foresee(Scope(ScopeKind.LINK, uplink), plant.now)
+    assert [(each.gpus, each.uses) for each in found.relying] == [(16, (Use.GANG,))]
+    assert found.moves == ()
+
+
+def test_nobody_reads_the_name_of_anothers_job_that_relies_on_a_link(
+    two_sites: SmallFleet,
+) -> None:
+    running("secret", data_site="bergen", cross_site_bits_per_s=1e9)
+    query = f"?kind=link&name={WAN.name}"
+    _, hidden = get(Role.ML_USER, query)
+    assert "secret" not in str(hidden)
+    assert (hidden["relying_count"], hidden["moves_count"]) == (1, 1)
+    client = Client()
+    client.force_login(make_user(Role.ML_USER))
+    page = client.get(f"/what-if/{query}").content.decode()
+    assert "secret" not in page
+    assert "1 job relies on it, 1 of them without another way" in page
+
+
 # --- API and page --------------------------------------------------------------------------------
 
 
-def get(role: Role, query: str) -> tuple[int, dict[str, object]]:
+def get(role: Role, query: str) -> tuple[int, dict[str, Any]]:
     token = make_token(make_user(role))
     answer = Client().get(f"/api/v1/what-if{query}", headers=bearer(token))
     return answer.status_code, answer.json()
@@ -144,7 +285,9 @@ def test_the_api_says_what_follows(plant: Machines) -> None:
 @pytest.mark.parametrize(
     ("query", "code", "words"),
     [
-        ("?kind=link&name=x", 400, "Give one of site"),
+        ("?kind=node&name=x", 400, "Give one of site"),
+        ("?kind=link&name=x", 404, "there is no link"),
+        ("?kind=storage&name=oslo/none", 404, "there is no storage"),
         ("?kind=zone", 400, "Give its name"),
         ("?kind=zone&name=oslo/none", 404, "there is no zone"),
         ("?kind=zone&nam=x", 400, "Did you mean name"),
@@ -181,11 +324,17 @@ def test_the_page_answers_first_and_offers_what_may_fail(plant: Machines) -> Non
     client = Client()
     client.force_login(make_user(Role.VIEWER))
     empty = client.get("/what-if/").content.decode()
-    assert 'value="oslo/feed-a1"' in empty
+    assert 'href="/what-if/?kind=power_domain&amp;name=oslo%2Ffeed-a1"' in empty
+    assert 'href="/what-if/?kind=link&amp;name=oslo%2FA01%2Fuplink"' in empty
+    found = client.get("/what-if/", {"q": "FEED b"}).content.decode()
+    assert "oslo/feed-b1" in found
+    assert "feed-a1" not in found
+    assert "is called so" in client.get("/what-if/", {"q": "nothing"}).content.decode()
     page = client.get("/what-if/", {"kind": "zone", "name": "oslo/hall-1"}).content.decode()
     assert "If zone oslo/hall-1 failed now, no rack would lose its power, and 1 budget" in page
     assert "The controller would cap 16 GPUs lower" in page
     assert "load of no known owner in rack oslo/A01" in page
     unknown = client.get("/what-if/", {"kind": "zone", "name": "oslo/<b>"}).content.decode()
     assert "There is no zone" in unknown
+    assert "is called so" in unknown
     assert "<b>'" not in unknown

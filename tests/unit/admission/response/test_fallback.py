@@ -16,6 +16,7 @@ from admission.core.response.fallback import (
     FallbackStatus,
     Policy,
     Transition,
+    first_way,
     next_state,
     read_policy,
     restricted,
@@ -48,6 +49,27 @@ def run(
 
 def test_the_facts_of_the_tests_are_all_that_there_are() -> None:
     assert CALM.keys() == FACTS.keys()
+
+
+@settings(max_examples=200)
+@given(
+    state=st.sampled_from(Fallback),
+    facts=st.fixed_dictionaries({name: st.sampled_from([0.0, 0.5, 1.0, 3.0]) for name in CALM}),
+    stayed_s=st.sampled_from([0.0, 100.0, 1000.0]),
+)
+def test_the_way_that_is_foreseen_is_the_one_that_is_taken(
+    state: Fallback, facts: dict[str, float], stayed_s: float
+) -> None:
+    status = FallbackStatus(state, since=10_000.0 - stayed_s)
+    foreseen = first_way(status, facts, POLICY, now=10_000.0)
+    taken, at = None, 10_000.0
+    while taken is None and at < 10_900.0:
+        status, taken = next_state(status, facts, POLICY, now=at)
+        at += 10.0
+    assert (foreseen is None) == (taken is None)
+    if foreseen is not None and taken is not None:
+        assert foreseen[1].state is taken.state
+        assert at - 20.0 <= foreseen[0] <= at
 
 
 def test_a_silent_site_is_left_after_a_minute_on_evidence() -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from fleet.tables import FleetArrays
 from policies.headroom.outage import KINDS, without
 from policies.scopes import Scope, ScopeKind, UnknownScope
-from tests.builders.arrays import make_arrays
-from tests.unit.policies.headroom.scenes import all_read, column, headroom_of
+from tests.builders.arrays import make_arrays, make_frame
+from tests.unit.policies.headroom.scenes import NOW, all_read, column, headroom_of, with_mounts
 
 DOMAIN, RACK, ZONE, SITE = (
     ScopeKind.POWER_DOMAIN, ScopeKind.RACK, ScopeKind.ZONE, ScopeKind.SITE,
@@ -87,6 +87,31 @@ def test_a_rack_or_a_site_that_fails_is_dark() -> None:
     site = without(before, Scope(SITE, "s1"))
     assert site.dark.all()
     assert column(site.after, SITE, "power_load_w") == [0.0]
+
+
+def test_a_link_or_an_endpoint_that_fails_is_silent_and_the_power_stays() -> None:
+    fleet = make_arrays(sites=2, racks=2)
+    frame = make_frame(
+        fleet, now=NOW, gpu={"power_w": 400.0}, link={"tx_bytes_per_s": 1e9}, storage={"read_s": 1}
+    )
+    before = headroom_of(fleet, frame, past=with_mounts(fleet))
+    link = without(before, Scope(ScopeKind.LINK, str(fleet.links.names[0])))
+    assert not link.dark.any()
+    assert np.flatnonzero(link.after.links["stale"]).tolist() == [0]
+    # Nothing that falls silent has room.
+    assert link.after.links["link_use"][0] == pytest.approx(1.0)
+    endpoint = without(before, Scope(ScopeKind.STORAGE, "s2/nvme")).after
+    assert column(endpoint, ScopeKind.STORAGE, "stale") == [False, True]
+    for after in (link.after, endpoint):
+        assert column(after, RACK, "power_load_w") == column(before, RACK, "power_load_w")
+
+
+def test_the_links_of_a_site_without_power_are_silent_too() -> None:
+    fleet = make_arrays(sites=2, racks=2)
+    frame = make_frame(fleet, now=NOW, gpu={"power_w": 400.0}, link={"tx_bytes_per_s": 1e9})
+    after = without(headroom_of(fleet, frame), Scope(SITE, "s1")).after
+    gone = (fleet.links.site == 0) | (fleet.links.peer_site == 0)
+    assert np.asarray(after.links["stale"]).tolist() == gone.tolist()
 
 
 def test_the_fleet_itself_stays_as_it_is() -> None:
