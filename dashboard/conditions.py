@@ -73,21 +73,10 @@ def short_name(scope: Scope) -> str:
 
 
 def place_url(fleet: FleetArrays, scope: Scope) -> str:
-    """Return the page of a scope: of a rack, node or GPU its own, else that of its site."""
-    site = _site_of(fleet, scope)
-    if not site:
-        return scopes.href(fleet, scope)
-    return reverse("site-conditions", args=[site])
-
-
-def _site_of(fleet: FleetArrays, scope: Scope) -> str:
-    if scope.kind is ScopeKind.LINK:
-        row = fleet.links.index_by_name.get(scope.name, -1)
-        return str(fleet.sites.names[fleet.links.site[row]]) if row >= 0 else ""
-    if scope.kind in (ScopeKind.SITE, ScopeKind.ZONE, ScopeKind.POWER_DOMAIN, ScopeKind.STORAGE):
-        site = scope.name.partition("/")[0]
-        return site if site in fleet.sites.index_by_name else ""
-    return ""
+    """Return the page of a scope, of a site that of its conditions; empty where it has none."""
+    if scope.kind is ScopeKind.SITE and scope.name in fleet.sites.index_by_name:
+        return reverse("site-conditions", args=[scope.name])
+    return scopes.href(fleet, scope)
 
 
 def _enforced_w(headroom: Headroom, kind: ScopeKind) -> Floats:

@@ -73,6 +73,13 @@ def owner_url(owner: str) -> str:
         return ""
 
 
+def scope_url(fleet: FleetArrays, scope: Scope) -> str:
+    """Return the page of what a restriction is on, of one that its reader may see."""
+    if scope.kind is ScopeKind.JOB:
+        return reverse("job-page", args=[scope.name])
+    return conditions.place_url(fleet, scope)
+
+
 # --- In force ------------------------------------------------------------------------------------
 
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dashboard import live, units
+from dashboard import live, scopes, units
 from dashboard.state import View
 from fleet.groups import sum_by
 from fleet.snapshot import DOMAIN_KINDS
-from policies.scopes import ScopeKind
+from policies.scopes import Scope, ScopeKind
 
 
 @dataclass(frozen=True)
@@ -218,6 +218,7 @@ class Branch:
     """One power domain with those that it feeds."""
 
     name: str
+    href: str
     kind: str
     load_w: float
     usable_w: float
@@ -270,6 +271,7 @@ def _branch(view: View, row: int, children: tuple[Branch, ...]) -> Branch:
     mate = int(domains.pair[row])
     return Branch(
         name=str(domains.names[row]),
+        href=scopes.href(view.fleet, Scope(ScopeKind.POWER_DOMAIN, str(domains.paths[row]))),
         kind=DOMAIN_KINDS[domains.kind[row]],
         load_w=float(now.load_w[row]),
         usable_w=float(now.usable_w[row]),

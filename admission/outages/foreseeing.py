@@ -7,9 +7,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
+from admission.allocation import open_attempts
 from admission.core.allocation.watts import Watts
 from admission.core.directives.responding import candidates_of
 from admission.core.outage import Consequences, Knowledge, consequences
+from admission.core.reliance import Relies, relying_on
 from admission.core.response.checkpoints import Known
 from admission.core.response.shedding import Candidate
 from admission.cycle import live
@@ -17,11 +19,12 @@ from admission.directives.fallback import JobRows
 from admission.directives.running import active, attempts_of
 from admission.jobs import checkpoints
 from fleet import snapshot
+from fleet.slicing import sliced
 from policies.headroom.evaluate import Headroom
 from policies.headroom.outage import without
 from policies.scopes import Scope
 
-__all__ = ["foresee"]
+__all__ = ["foresee", "relying"]
 
 
 def foresee(scope: Scope, now: float) -> Consequences:
@@ -69,3 +72,12 @@ def _checkpoints(now: datetime, jobs: Collection[str]) -> Mapping[str, Known]:
     """Return what is known of the checkpoints of jobs, by name. One query."""
     facts = checkpoints.of_jobs(set(jobs), now)
     return {name: checkpoints.known_of(each) for name, each in facts.items()}
+
+
+def relying(scope: Scope, now: float) -> tuple[Relies, ...]:
+    """Return who relies on a link or an endpoint at ``now`` (Unix s). Two queries, and what is new.
+
+    Raises :class:`~policies.scopes.UnknownScope`.
+    """
+    held = open_attempts.fresh(sliced(snapshot.current()))
+    return relying_on(scope, held, partial(_checkpoints, datetime.fromtimestamp(now, UTC)))

@@ -15,11 +15,12 @@ from accounts.decorators import requires
 from accounts.edge.parameters import whole_number
 from accounts.models import User
 from accounts.roles import Capability
-from dashboard import conditional, conditions, moments
+from dashboard import conditional, conditions, moments, places
 from dashboard.moments import Moment
+from dashboard.views import place
 from policies.headroom import forecasts
 from policies.headroom.forecasts import Score
-from policies.scopes import ScopeKind
+from policies.scopes import Scope, ScopeKind
 
 __all__ = ["page", "panel", "site_page", "site_panel"]
 
@@ -58,6 +59,8 @@ def site_page(request: HttpRequest, site: str) -> HttpResponse:
     asked = _asked(request)
     context = _site(moment, site, *asked)
     context["sites"] = moment.headroom.fleet.sites.names.tolist()
+    if not context["show"]:
+        context |= place.hub_of(request, Scope(ScopeKind.SITE, site))
     return render(request, "dashboard/site_conditions.html", context)
 
 
@@ -159,6 +162,12 @@ def _make_site(moment: Moment, site: str) -> dict[str, Any]:
         "found": found,
         "told": conditions.told(headroom.fleet, found.consequences),
         "failover": conditions.worst_failover(headroom, site),
+        "storage": places.listed(
+            headroom,
+            ScopeKind.STORAGE,
+            "storage endpoints",
+            conditions.of_site(headroom, ScopeKind.STORAGE, site),
+        ),
         "ahead": conditions.ahead(line, scores),
         "measured": conditions.measured(scores),
         "claims": conditions.claims_made(forecasts.claims_made(headroom.fleet)),

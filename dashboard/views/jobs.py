@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, cast
 
+from django.conf import settings
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -32,7 +33,18 @@ from admission.jobs.submission import Conflict, SpecError
 from admission.logs.reading import NotThere
 from admission.queue import queue_status
 from admission.timeline import reading
-from dashboard import energy, goodput, job_log, jobs, panels, placement, queue, ranges, state
+from dashboard import (
+    energy,
+    goodput,
+    job_log,
+    jobs,
+    panels,
+    placement,
+    queue,
+    ranges,
+    state,
+    unplaced,
+)
 from dashboard.timeline import Figure
 from fleet import snapshot
 from fleet.cache import KeyedCache
@@ -154,8 +166,14 @@ def _shown(request: HttpRequest, name: str) -> Shown:
 @require_safe
 @requires(Capability.VIEW_FLEET)
 def page(request: HttpRequest, name: str) -> HttpResponse:
-    """Why a job waits and how it would start, or how it runs."""
-    return _page(request, _shown(request, name))
+    """Why a job waits and how it would start, or how it runs; of one of others, where it is."""
+    reported = None
+    if not Job.objects.filter(name=name).exists():
+        reported = unplaced.find(name, Visibility(cast(User, request.user)))
+    if reported is None:
+        return _page(request, _shown(request, name))
+    found = unplaced.now(state.current(), reported, settings.STALE_AFTER_S)
+    return render(request, "dashboard/job_unplaced.html", {"job": reported, "found": found})
 
 
 def _page(

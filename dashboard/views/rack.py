@@ -9,23 +9,22 @@ from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string
-from django.urls import reverse
-from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from accounts import visibility
 from accounts.decorators import requires
 from accounts.roles import Capability
-from dashboard import conditional, controller, hub, panels, racks, ranges, state
+from dashboard import conditional, controller, racks, ranges, state
 from dashboard.racks import GPU_LEGENDS, GPU_METRICS
 from dashboard.state import View
 from dashboard.svg.rack import elevation
 from dashboard.timeline import Timeline
+from dashboard.views import place
 from fleet.models import Meter
+from policies.scopes import Scope, ScopeKind
 from telemetry.models import ThrottleEvent
 from telemetry.series import Kind
 
-__all__ = ["hub_panel", "page", "panel"]
+__all__ = ["page", "panel"]
 
 _EVENTS = 20
 #: So many of its meters are drawn.
@@ -38,10 +37,10 @@ def page(request: HttpRequest, rack_id: int) -> HttpResponse:
     """One rack: its draw against its budget, node by node."""
     view, row = _shown(rack_id)
     timeline = _timeline(request, rack_id)
-    html, _ = panels.draw(request, *_hub(request, view, row))
+    scope = Scope(ScopeKind.RACK, str(view.fleet.racks.paths[row]))
     context = {
         **_context(view, row, _metric(request)),
-        "hub_panel": html,
+        **place.hub_of(request, scope),
         "timeline": timeline,
         "picker": timeline.picker,
     }
@@ -60,21 +59,6 @@ def _timeline(request: HttpRequest, rack_id: int) -> Timeline:
         limits_of="rack-panel",
         meters=meters,
     )
-
-
-@require_safe
-@requires(Capability.VIEW_FLEET)
-def hub_panel(request: HttpRequest, rack_id: int) -> HttpResponse:
-    """Incidents, restrictions and jobs of the rack, for htmx: as far as the reader may see them."""
-    return panels.answer(request, *_hub(request, *_shown(rack_id)))
-
-
-def _hub(
-    request: HttpRequest, view: View, row: int
-) -> tuple[str, str, dict[str, str], dict[str, Any]]:
-    found = hub.of_rack(view.fleet, row, visibility.of(request), timezone.now())
-    url = reverse("live-rack-hub", args=[int(view.fleet.racks.ids[row])])
-    return "dashboard/panels/rack_hub.html", url, {}, {"hub": found}
 
 
 @require_safe

@@ -31,6 +31,7 @@ from dashboard.restriction_forms import (
     ReasonForm,
 )
 from dashboard.restrictions import Narrowed
+from dashboard.views import place
 from fleet import snapshot
 from policies.restrictions import actions, store, visible
 from policies.restrictions.kinds import KINDS, BadRestriction, RestrictionKind
@@ -81,7 +82,8 @@ def detail(request: HttpRequest, restriction_id: int) -> HttpResponse:
     """One restriction, from issue to verdict."""
     drawn = _detail(request, restriction_id)
     html, _ = panels.draw(request, *drawn)
-    return render(request, "dashboard/restriction.html", {**drawn[-1], "panel": html})
+    hub = place.hub_if_any(request, drawn[-1]["row"].scope)
+    return render(request, "dashboard/restriction.html", {**drawn[-1], "panel": html, **hub})
 
 
 @require_safe
@@ -374,7 +376,7 @@ def _detail(
         "what": restrictions.what(row.kind, row.value),
         "asked": restrictions.value_words(row.kind, row.pending_value),
         "scope": restrictions.scope_words(row.scope),
-        "href": conditions.place_url(fleet, row.scope),
+        "href": restrictions.scope_url(fleet, row.scope),
         "owner_url": restrictions.owner_url(row.owner),
         "help": KINDS[RestrictionKind(row.kind)].help,
         "gpus": restrictions.reach(fleet, row.scope),

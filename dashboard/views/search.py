@@ -1,11 +1,11 @@
-"""Search by name: racks, nodes, GPUs, jobs, sites and links."""
+"""Search by name: sites, zones, power domains, storage, racks, nodes, GPUs, jobs and links."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 from urllib.parse import urlencode
 
 from django.db.models import Case, Model, QuerySet, When
@@ -19,8 +19,18 @@ from accounts.decorators import requires
 from accounts.models import User
 from accounts.roles import Capability
 from admission.jobs.models import Job
-from fleet.models import Gpu, Link, Node, Rack, Site
+from fleet.models import (
+    CoolingZone,
+    Gpu,
+    Link,
+    Node,
+    PowerDomain,
+    Rack,
+    Site,
+    StorageEndpoint,
+)
 from fleet.recordings import recordings_over
+from policies.scopes import ScopeKind
 
 __all__ = ["page"]
 
@@ -68,6 +78,9 @@ def _groups(query: str, user: User) -> list[Group]:
     groups = []
     for name, find in (
         ("Sites", _sites),
+        ("Power domains", partial(_places, ScopeKind.POWER_DOMAIN, PowerDomain)),
+        ("Cooling zones", partial(_places, ScopeKind.ZONE, CoolingZone)),
+        ("Storage", partial(_places, ScopeKind.STORAGE, StorageEndpoint)),
         ("Racks", _racks),
         ("Nodes", _nodes),
         ("GPUs", _gpus),
@@ -130,17 +143,32 @@ def _jobs(user: User, query: str, most: int) -> list[Hit]:
 
 
 def _links(query: str, most: int) -> list[Hit]:
-    links = _named(Link.objects.select_related("site", "rack", "node"), query)[:most]
-    return [Hit(link.name, _of_link(link), link.get_kind_display()) for link in links]
+    links = _named(Link.objects.all(), query)[:most]
+    return [
+        Hit(
+            link.name,
+            reverse("place", args=[ScopeKind.LINK.value, link.name]),
+            link.get_kind_display(),
+        )
+        for link in links
+    ]
 
 
-def _of_link(link: Link) -> str:
-    """Return the page for a link, which has none of its own: that of its start."""
-    if link.node_id is not None:
-        return reverse("node", args=[link.node_id])
-    if link.rack_id is not None:
-        return reverse("rack", args=[link.rack_id])
-    return f"{reverse('fleet')}?metric=links&{_param(link.site.name)}"
+def _places(kind: ScopeKind, model: type[Model], query: str, most: int) -> list[Hit]:
+    """Return things whose names are unique within their site: "site/name" finds one."""
+    site, _, name = query.rpartition("/")
+    rows = model._default_manager.exclude(site__in=recordings_over()).select_related("site")
+    if site:
+        rows = rows.filter(site__name__iexact=site)
+    found: list[Any] = list(_named(rows, name)[:most])
+    return [
+        Hit(
+            f"{each.site.name}/{each.name}" if site else each.name,
+            reverse("place", args=[kind.value, f"{each.site.name}/{each.name}"]),
+            each.site.name,
+        )
+        for each in found
+    ]
 
 
 def _named(things: QuerySet[M], name: str) -> QuerySet[M]:

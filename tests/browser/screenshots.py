@@ -51,6 +51,11 @@ _BEHIND = {"rack": ("/", "#heatmap a.cell"), "node": ("rack", "a[href^='/nodes/'
            "incident": ("incidents", "#incidents-panel th a"),
            "job": ("queue", "#queue-panel th a"),
            "job-running": ("queue-running", "#queue-panel th a"),
+           "domain": ("conditions-site", "a[href^='/places/power_domain/']"),
+           "zone": ("conditions-site", "a[href^='/places/zone/']"),
+           "link": ("conditions-site", "a[href^='/places/link/']"),
+           "storage": ("conditions-site", "a[href^='/places/storage/']"),
+           "project": ("classes", "a[href^='/projects/']"),
            "restriction": ("restrictions", "#restrictions-panel th a")}  # fmt: skip
 
 

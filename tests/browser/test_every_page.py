@@ -24,7 +24,8 @@ PAGES = [
     "incidents", "incident", "run", "rules", "rule", "rule-edit", "playbooks", "playbook",
     "queue", "queue-running", "queue-ended", "job", "job-running", "job-later", "classes",
     "class", "class-edit", "policy", "submit",
-    "slos", "slo", "what-if", "what-if-asked", "energy", "goodput", "calendar",
+    "slos", "slo", "what-if", "what-if-asked", "what-if-link", "energy", "goodput", "calendar",
+    "domain", "zone", "link", "project",
     "rack", "node", "gpu", "throttle", "lemons", "failures", "agents", "search", "account",
 ]  # fmt: skip
 
@@ -69,6 +70,11 @@ def path_of(name: str, small: SmallFleet) -> str:
         "slo": "/slos/training-begins/",
         "what-if": "/what-if/",
         "what-if-asked": "/what-if/?kind=zone&name=oslo/hall-1",
+        "what-if-link": "/what-if/?kind=link&name=oslo/A01/uplink",
+        "domain": "/places/power_domain/oslo/feed-a1/",
+        "zone": "/places/zone/oslo/hall-1/",
+        "link": "/places/link/oslo/A01/uplink/",
+        "project": "/projects/vision/",
         "throttle": "/throttle/",
         "lemons": "/lemons/",
         "failures": "/failures/?by=rack",

@@ -28,7 +28,7 @@ def test_incident_restriction_and_job_of_a_rack_are_one_click_away(
     assert f'href="/incidents/{incident.pk}/"' in html
     assert 'id="hub-restriction-' in html
     assert 'href="/jobs/busy/?phase=train"' in html
-    other = html_of(viewer.get(f"/live/racks/{small.racks['bergen/A01'].pk}/hub"))
+    other = html_of(viewer.get("/live/places/rack/bergen/A01/hub"))
     assert "none open" in other
     assert "none in force" in other
     assert "none that Headroom placed" in other

@@ -38,7 +38,9 @@ def test_parts_of_names_are_found_by_kind(viewer: Client, small: SmallFleet) -> 
         ("OSLO-A01-N1", "node"),
         ("oslo/A01", "rack"),
         ("oslo-a01-n1/gpu2", "gpu"),
-        ("oslo/A01/uplink", "rack"),
+        ("oslo/A01/uplink", "link"),
+        ("oslo/feed-a1", "power_domain"),
+        ("oslo/hall-1", "zone"),
     ],
 )
 def test_a_name_of_one_thing_leads_there(
@@ -48,6 +50,9 @@ def test_a_name_of_one_thing_leads_there(
     urls = {
         "node": f"/nodes/{node.pk}/",
         "rack": f"/racks/{small.racks['oslo/A01'].pk}/",
+        "link": "/places/link/oslo/A01/uplink/",
+        "power_domain": "/places/power_domain/oslo/feed-a1/",
+        "zone": "/places/zone/oslo/hall-1/",
         "gpu": f"/gpus/{small.gpu('oslo-a01-n1', 2).pk}/",
     }
     response = viewer.get("/search", {"q": query})

@@ -1,0 +1,136 @@
+"""The pages of zones, power domains, links and storage endpoints, and the hub of any place."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, cast
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_safe
+
+from accounts import visibility
+from accounts.decorators import requires
+from accounts.models import User
+from accounts.roles import Capability
+from dashboard import hub, moments, panels, places, ranges, scopes
+from dashboard.timeline import Timeline
+from fleet import snapshot
+from fleet.models import Meter
+from policies.scopes import Scope, ScopeKind, UnknownScope
+from telemetry.series import Kind
+
+__all__ = ["hub_if_any", "hub_of", "hub_panel", "page", "panel"]
+
+#: So many of its meters are drawn.
+_METERS = 4
+_METER_OF = {ScopeKind.POWER_DOMAIN: "power_domain", ScopeKind.ZONE: "cooling_zone"}
+#: The places that have a hub.
+_HUBS = (*places.KINDS, ScopeKind.RACK, ScopeKind.SITE)
+
+
+@require_safe
+@requires(Capability.VIEW_FLEET)
+def page(request: HttpRequest, kind: str, name: str) -> HttpResponse:
+    """One place: its load against its budget, what it is a part of, and its hub."""
+    scope = _scope(kind, name, places.KINDS)
+    drawn = _now(scope)
+    timeline = _timeline(request, scope)
+    context = {
+        **drawn[-1],
+        "panel": panels.draw(request, *drawn)[0],
+        **hub_of(request, scope),
+        "timeline": timeline,
+        "picker": timeline and timeline.picker,
+        "has_meters": scope.kind in _METER_OF,
+    }
+    status = 400 if timeline and timeline.picker.error else 200
+    return render(request, "dashboard/place.html", context, status=status)
+
+
+@require_safe
+@requires(Capability.VIEW_FLEET)
+def panel(request: HttpRequest, kind: str, name: str) -> HttpResponse:
+    """The readings of a place, for htmx."""
+    return panels.answer(request, *_now(_scope(kind, name, places.KINDS)))
+
+
+@require_safe
+@requires(Capability.VIEW_FLEET)
+def hub_panel(request: HttpRequest, kind: str, name: str) -> HttpResponse:
+    """Incidents, restrictions and jobs of a place, for htmx: as far as the reader may see them."""
+    return panels.answer(request, *_hub(request, _scope(kind, name, _HUBS)))
+
+
+def hub_of(request: HttpRequest, scope: Scope) -> dict[str, Any]:
+    """Return the hub of a place for the context of its page, and what its reader may do."""
+    return {
+        "hub_panel": panels.draw(request, *_hub(request, scope))[0],
+        "acts": hub.acts(cast(User, request.user), scope),
+    }
+
+
+def hub_if_any(request: HttpRequest, scope: Scope) -> dict[str, Any]:
+    """Return what :func:`hub_of` does; nothing for a scope that is no place of the inventory."""
+    if scope.kind not in _HUBS:
+        return {}
+    try:
+        return hub_of(request, scope)
+    except Http404:
+        return {}
+
+
+def _scope(kind: str, name: str, kinds: tuple[ScopeKind, ...]) -> Scope:
+    known = {each.value: each for each in kinds}
+    if kind not in known:
+        raise Http404(f"no page for a {kind[:40]!r}: there is one for each {', '.join(known)}")
+    return Scope(known[kind], name)
+
+
+_Drawn = tuple[str, str, Mapping[str, str], dict[str, Any]]
+
+
+def _now(scope: Scope) -> _Drawn:
+    moment = moments.current()
+    try:
+        found = moment.once(("place", scope), lambda: places.place(moment.headroom, scope))
+    except UnknownScope as error:
+        raise Http404(str(error)[:400]) from None
+    context = {"place": found, "words": scopes.words(scope), "now": moment.now}
+    url = reverse("live-place", args=[scope.kind.value, scope.name])
+    return "dashboard/panels/place.html", url, {}, context
+
+
+def _hub(request: HttpRequest, scope: Scope) -> _Drawn:
+    try:
+        found = hub.of_scope(snapshot.current(), scope, visibility.of(request), timezone.now())
+    except UnknownScope as error:
+        raise Http404(str(error)[:400]) from None
+    url = reverse("live-place-hub", args=[scope.kind.value, scope.name])
+    return "dashboard/panels/hub.html", url, {}, {"hub": found}
+
+
+def _timeline(request: HttpRequest, scope: Scope) -> Timeline | None:
+    """Return the chart of the meters of a place; None where it has none. One query."""
+    meters = _meters(scope)
+    if not meters:
+        return None
+    return Timeline(
+        picker=ranges.read(request.GET.dict(), time.time()),
+        sources=tuple((Kind.METER, meter) for meter in meters),
+        events="",
+        name=f"{scope.kind.value}-{scope.name.replace('/', '-')}",
+        meters=meters,
+    )
+
+
+def _meters(scope: Scope) -> dict[int, str]:
+    if scope.kind not in _METER_OF:
+        return {}
+    site, _, name = scope.name.partition("/")
+    field = _METER_OF[scope.kind]
+    mine = Meter.objects.filter(**{f"{field}__site__name": site, f"{field}__name": name})
+    return dict(mine.values_list("pk", "name")[:_METERS])
