@@ -141,6 +141,7 @@ def _of_domain(fleet: FleetArrays, row: int, line: Line) -> Iterator[Fact]:
     yield Fact("kind", DOMAIN_KINDS[domains.kind[row]])
     yield from _figure(line, "measured", "power_measured_w", "W")
     yield from _figure(line, "left", "power_headroom_w", "W")
+    yield Fact("full, at today's slope", full_in(line["power_exhausted_in_s"]))
     yield from _figure(line, "load in 15 min", "power_load_15m_w", "W")
     yield from _figure(line, "load in an hour", "power_load_60m_w", "W")
     if (mate := int(domains.pair[row])) >= 0:
@@ -152,6 +153,7 @@ def _of_domain(fleet: FleetArrays, row: int, line: Line) -> Iterator[Fact]:
 
 def _of_zone(_fleet: FleetArrays, _row: int, line: Line) -> Iterator[Fact]:
     yield from _figure(line, "left", "cooling_headroom_w", "W")
+    yield Fact("full, at today's slope", full_in(line["cooling_exhausted_in_s"]))
     yield from _figure(line, "heat in 15 min", "cooling_load_15m_w", "W")
     yield from _figure(line, "heat in an hour", "cooling_load_60m_w", "W")
     yield from _figure(line, "supply", "supply_c", "°C")
@@ -169,7 +171,7 @@ def _of_link(fleet: FleetArrays, row: int, line: Line) -> Iterator[Fact]:
     yield from _figure(line, "reserved", "link_reserved_bits_per_s", "bit/s")
     yield from _figure(line, "left", "link_headroom_bits_per_s", "bit/s")
     yield from _figure(line, "left for bulk", "link_bulk_headroom_bits_per_s", "bit/s")
-    yield Fact("full in", full_in(line["link_exhausted_in_s"]))
+    yield Fact("full, at today's slope", full_in(line["link_exhausted_in_s"]))
     yield from _figure(line, "sent again", "retransmits_per_s", "1/s")
     yield from _figure(line, "latency", "latency_s", "s")
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from django.urls import reverse
 
 from dashboard import live, scopes, units
 from dashboard.state import View
@@ -25,6 +26,8 @@ class Tightest:
     name: str
     #: "3.1 kW", "4 °C over slowdown"
     left: str
+    #: its page
+    href: str
 
     @property
     def is_over(self) -> bool:
@@ -128,7 +131,8 @@ def _tightest_site(view: View, site: int) -> Iterator[Tightest]:
     sites = view.summary.sites
     budget_w, load_w = float(sites.budget_w[site]), float(sites.load_w[site])
     if budget_w > 0:
-        yield Tightest(1.0 - load_w / budget_w, "the site", _watts(budget_w - load_w))
+        href = reverse("site-conditions", args=[str(view.fleet.sites.names[site])])
+        yield Tightest(1.0 - load_w / budget_w, "the site", _watts(budget_w - load_w), href)
 
 
 def _tightest_domains(view: View, site: int) -> Iterator[Tightest]:
@@ -137,7 +141,9 @@ def _tightest_domains(view: View, site: int) -> Iterator[Tightest]:
         name, kind = str(domains.names[row]), DOMAIN_KINDS[domains.kind[row]]
         usable_w, left_w = float(now.usable_w[row]), float(now.headroom_w[row])
         share = left_w / usable_w if usable_w > 0 else math.nan
-        yield Tightest(share, name if name.startswith(kind) else f"{kind} {name}", _watts(left_w))
+        words = name if name.startswith(kind) else f"{kind} {name}"
+        scope = Scope(ScopeKind.POWER_DOMAIN, str(domains.paths[row]))
+        yield Tightest(share, words, _watts(left_w), scopes.href(view.fleet, scope))
 
 
 def _tightest_zones(view: View, site: int) -> Iterator[Tightest]:
@@ -149,7 +155,8 @@ def _tightest_zones(view: View, site: int) -> Iterator[Tightest]:
         left_w = capacity_w - float(load_w[row])
         share = left_w / capacity_w if capacity_w > 0 else math.nan
         name = f"cooling of zone {fleet.zones.names[row]}"
-        yield Tightest(share, name, _watts(left_w))
+        scope = Scope(ScopeKind.ZONE, str(fleet.zones.paths[row]))
+        yield Tightest(share, name, _watts(left_w), scopes.href(fleet, scope))
 
 
 def _tightest_rack(view: View, site: int) -> Iterator[Tightest]:
@@ -165,7 +172,8 @@ def _tightest_rack(view: View, site: int) -> Iterator[Tightest]:
         left = f"{units.percent(1.0 - float(racks.link_use[row]))} of its busiest link left"
     else:
         left = _watts(float(racks.budget_w[row] - racks.load_w[row]))
-    yield Tightest(float(racks.tightest[row]), f"rack {view.fleet.racks.names[row]}", left)
+    href = reverse("rack", args=[int(view.fleet.racks.ids[row])])
+    yield Tightest(float(racks.tightest[row]), f"rack {view.fleet.racks.names[row]}", left, href)
 
 
 def _watts(left_w: float) -> str:
