@@ -16,6 +16,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("admission.curtailments.urls")),
     path("", include("admission.bookings.urls")),
     path("", include("admission.outages.urls")),
+    path("", include("admission.annotations.urls")),
     path("", include("admission.energy.urls")),
     path("", include("admission.failures.urls")),
     path("", include("admission.diagnosis.urls")),

@@ -15,6 +15,7 @@ from django.conf import settings
 from django.test import Client
 from prometheus_client.parser import text_string_to_metric_families
 
+from admission.annotations.happenings import KINDS
 from tests.builders.accounts import client_of
 
 ROOT = Path(settings.BASE_DIR)
@@ -72,7 +73,10 @@ def test_every_expression_asks_for_metrics_that_are_exported(path: Path) -> None
 @on_each
 def test_every_panel_asks_the_data_source_that_is_chosen(path: Path) -> None:
     variables = board(path)["templating"]["list"]
-    assert [each["name"] for each in variables if each["type"] == "datasource"] == ["datasource"]
+    chosen = {each["name"]: each["query"] for each in variables if each["type"] == "datasource"}
+    assert chosen.pop("datasource") == "prometheus"
+    # Annotations are of a data source of their own, which the board of the fleet has.
+    assert chosen == ({"events": "graphite"} if path.stem == "headroom-fleet" else {})
     panels = [each for each in board(path)["panels"] if each["type"] != "row"]
     asking = [*panels, *(target for each in panels for target in each["targets"])]
     assert {each["datasource"]["uid"] for each in asking} == {"${datasource}"}
@@ -90,3 +94,12 @@ def test_panels_have_ids_of_their_own_and_do_not_overlap(path: Path) -> None:
     ]
     assert len(set(cells)) == len(cells)
     assert max(x for x, _ in cells) < 24
+
+
+@on_each
+def test_annotations_ask_for_kinds_of_happenings_and_are_off_at_first(path: Path) -> None:
+    for each in board(path)["annotations"]["list"]:
+        assert each["datasource"] == {"type": "graphite", "uid": "${events}"}
+        assert each["target"]["queryType"] == "tags"
+        assert set(each["target"]["tags"]) <= set(KINDS)
+        assert each["enable"] is False  # nobody has to have that data source

@@ -1,0 +1,1 @@
+"""What happened, as annotations for charts of others."""
