@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
@@ -65,8 +66,16 @@ def page(request: HttpRequest) -> HttpResponse:
         "racks": len(columns["id"]),
         "never_heard": view.newest is None,
         "stale_after_s": settings.STALE_AFTER_S,
+        "wall": "wall" in request.GET,
+        "signed_in_until": _signed_in_until(request),
     }
     return render(request, "dashboard/fleet.html", context)
+
+
+def _signed_in_until(request: HttpRequest) -> datetime:
+    """Return when the session ends if nobody touches the page: polls do not keep it alive."""
+    idle = timezone.now() + timedelta(hours=settings.SESSION_IDLE_H)
+    return min(idle, request.session.get_expiry_date())
 
 
 @require_safe

@@ -217,7 +217,7 @@
       cache: "no-store",
       signal: AbortSignal.timeout(8000),
     });
-    if (answer.status === 401 || answer.status === 403) return location.reload();
+    if (answer.status === 401 || answer.status === 403) return window.headroom.signedOut();
     if (answer.status === 304) {
       return heard(last.newest, last.now + (performance.now() - last.heard) / 1000);
     }

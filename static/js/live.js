@@ -5,13 +5,15 @@
  *                                     null for never) and what the server's clock says; while it does
  *                                     so at least every 4 s, this script does not poll itself
  * window.headroom.lost()              a page's own poll failed
+ * window.headroom.signedOut()         a page's own poll was told that nobody is logged in
  * window.headroom.now()               what the server's clock says, as far as is known, Unix s
  *
  * The badge of critical incidents is brought up to date every few seconds, too.
  *
  * "live" is the age of the newest reading in the live frame. When the server cannot be reached the
  * indicator says "no contact" and the banner (#contact, made on demand) says since when, and what
- * time the data shown is from.
+ * time the data shown is from. On a screen on the wall (#wall) the banner says the same of readings
+ * that are stale, and of a session that has ended: nobody is there to read a login form.
  *
  * htmx panels (hx-trigger="every …") do not poll in a hidden tab, and ask again when it is shown. */
 (function () {
@@ -30,6 +32,8 @@
   let since = 0; // performance.now() of the first failure after it
   let dataAt = Date.now() / 1000; // server time of the last answer, Unix s
   let polledAt = 0; // performance.now() of the last poll of our own
+  const wall = document.getElementById("wall");
+  let isOut = false; // whether the session has ended
 
   function age(seconds) {
     if (seconds === null || seconds === undefined || Number.isNaN(seconds)) return "never";
@@ -57,20 +61,31 @@
     return element;
   }
 
+  function say(words) {
+    const message = banner();
+    if (message.textContent !== words) message.textContent = words;
+  }
+
   function show() {
     if (!indicator) return;
+    if (isOut) {
+      indicator.dataset.state = "lost";
+      text.textContent = "signed out";
+      say("Signed out: log in on this screen. Showing data of " + clock(dataAt) + ".");
+      return;
+    }
     const lostMs = since ? performance.now() - since : 0;
     if (lostMs > LOST_AFTER_MS) {
       indicator.dataset.state = "lost";
       text.textContent = "no contact";
-      const message = banner();
       // Written once a minute after the first minute: an alert is read aloud each time it changes.
       const shown = lostMs < 60000 ? "" : " for " + age(lostMs / 1000);
-      const words = "No contact with the server" + shown + ". Showing data of " + clock(dataAt) + ".";
-      if (message.textContent !== words) message.textContent = words;
+      say("No contact with the server" + shown + ". Showing data of " + clock(dataAt) + ".");
       return;
     }
-    document.getElementById("contact")?.remove();
+    const isOld = newest !== null && Date.now() / 1000 + skew - newest > staleAfterS;
+    if (wall && heardAt && isOld) say("Stale: the newest reading is of " + clock(newest) + ".");
+    else document.getElementById("contact")?.remove();
     if (!heardAt) return;
     if (newest === null) {
       indicator.dataset.state = "never";
@@ -88,6 +103,13 @@
     dataAt = now;
     heardAt = performance.now();
     since = 0;
+    isOut = false;
+    show();
+  }
+
+  function signedOut() {
+    if (!wall) return location.reload();
+    isOut = true;
     show();
   }
 
@@ -113,7 +135,7 @@
         headers: { Accept: "application/json" },
         signal: AbortSignal.timeout(5000),
       });
-      if (answer.status === 401 || answer.status === 403) return location.reload();
+      if (answer.status === 401 || answer.status === 403) return signedOut();
       if (!answer.ok) throw new Error(String(answer.status));
       const body = await answer.json();
       staleAfterS = body.stale_after_s;
@@ -124,7 +146,7 @@
     }
   }
 
-  window.headroom = { age, pulse, lost, now: () => Date.now() / 1000 + skew };
+  window.headroom = { age, pulse, lost, signedOut, now: () => Date.now() / 1000 + skew };
 
   if (indicator && text) {
     setInterval(poll, POLL_MS);
@@ -140,6 +162,11 @@
   });
   document.addEventListener("htmx:beforeRequest", function (event) {
     if (document.hidden && event.detail.elt.matches("[data-live-panel]")) event.preventDefault();
+  });
+  document.addEventListener("htmx:beforeOnLoad", function (event) {
+    if (!wall || event.detail.xhr.status !== 401) return;
+    event.preventDefault(); // else the answer leads to the login page
+    signedOut();
   });
   for (const name of ["htmx:sendError", "htmx:timeout"]) document.addEventListener(name, lost);
 })();

@@ -31,7 +31,7 @@ from telemetry.writer import Writer
 from tests.builders.agents import make_agent
 
 #: A value for every GPU, or a function of node name and GPU index.
-Value: TypeAlias = float | Callable[[str, int], float | None] | None
+Value: TypeAlias = float | Callable[[str, int], float | str | None] | None
 
 GPU_RATED_W = 700.0
 SLOWDOWN_C = 87.0
