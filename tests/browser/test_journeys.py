@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Page, expect
 from pytest_django import Settings
 
 from accounts.models import User
@@ -24,6 +23,7 @@ from policies.incidents.models import Incident
 from policies.restrictions.kinds import RestrictionKind
 from policies.scopes import Scope, ScopeKind
 from tests.browser.conftest import Visits
+from tests.browser.stopwatch import Stopwatch, kilowatts_of
 from tests.builders.begun import begin_anew
 from tests.builders.fleet import HOST_IDLE_W, HOST_RATED_W, SmallFleet, small_fleet
 from tests.builders.jobs import make_project
@@ -43,24 +43,6 @@ phases:
     walltime_s: 3600
     command: [python, train.py]
 """
-
-
-@dataclass
-class Stopwatch:
-    """Counts what somebody clicks until a question is answered, and takes the time."""
-
-    question: str
-    clicks: int = 0
-    _began: float = field(default_factory=time.monotonic)
-
-    def click(self, what: Locator) -> None:
-        self.clicks += 1
-        what.click()
-
-    def stop(self, *, most: int) -> None:
-        """Print what it took; fail where it took more than ``most`` clicks."""
-        print(f"{self.question}: {self.clicks} clicks, {time.monotonic() - self._began:.1f} s")
-        assert self.clicks <= most, self.question
 
 
 @pytest.fixture
@@ -142,13 +124,6 @@ def rising(racks: SmallFleet) -> SmallFleet:
     restrict(RestrictionKind.NO_NEW_LAUNCHES, Scope(ScopeKind.RACK, "oslo/A01"))
     current.invalidate()
     return racks
-
-
-def kilowatts_of(text: str, words: str) -> float:
-    """Return the kW that a text says behind ``words``."""
-    found = re.search(rf"{words}\s*([\d.,]+) kW", text)
-    assert found is not None, (words, text[:400])
-    return float(found[1].replace(",", ""))
 
 
 def test_an_operator_learns_what_runs_out_first_and_when(

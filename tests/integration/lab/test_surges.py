@@ -26,6 +26,7 @@ from lab.demo import Demo, Settings
 from lab.surges import Surge, add, nodes_in
 from tests.browser.chromium import FLAGS, executable
 from tests.browser.signing_in import sign_in
+from tests.browser.stopwatch import Stopwatch, kilowatts_of
 from tests.builders.demo import heard_demo, until
 
 pytestmark = pytest.mark.slow
@@ -538,6 +539,60 @@ def test_where_no_load_may_be_touched_it_is_told_whose_it_is_until_a_run_has_men
             "Run {} of {} on {}: succeeded".format(last["id"], last["playbook"], plant.words)
             in (told.pages[f"/runs/{last['id']}/"])
         )
+
+
+def test_a_responder_goes_by_links_from_a_surge_to_its_being_contained(
+    scene: Scene, stack: Stack
+) -> None:
+    stack.credential("leaving_unmanaged_alone")
+    until(lambda: not scene.operator.get("/api/v1/controller")["unmanaged_capped"], 30.0)
+    time.sleep(SETTLES_S)
+    plant, page = likeliest(scene.demo, "zone"), scene.reader.page
+    with plant.watched():
+        narrowed = narrow(scene.operator, plant)
+        time.sleep(KNOWN_WITHIN_S)
+        scene.surge(plant, SURGE_S)
+        until(lambda: incident_of(scene.reader.api(plant), plant), 90.0)
+        number = incident_of(scene.reader.api(plant), plant)
+        watch = Stopwatch("from a surge on the twin to contained")
+        page.goto(f"{stack.url}/")
+        watch.click(page.locator("#asks-incidents"))
+        watch.click(page.get_by_role("link", name=f"INC-{number}", exact=True).first)
+        watch.click(page.get_by_role("link", name=plant.words, exact=True).first)
+        page.wait_for_url("**/places/zone/**")
+        check_place(page.inner_text("h1"), plant)
+        assert f"INC-{number}" in page.inner_text("#hub")
+        # What a run of a playbook caps shows on the twin, and then on the page.
+        until(lambda: plant.watts[-1] < plant.budget_w and plant.capped, 120.0)
+        time.sleep(BEHIND_S)
+        page.reload()
+        check_place(page.inner_text("h1"), plant)
+        assert "left" in page.inner_text("h1")
+        watch.click(page.locator("#hub a[href^='/runs/']").first)
+        page.wait_for_url("**/runs/**")
+        assert "power_cap_w" in page.inner_text("main")
+        watch.stop(most=4)
+        scene.widen(plant, narrowed)
+
+
+def incident_of(told: Mapping[str, Any], plant: Plant) -> int:
+    """Return the number of an open incident about a budget itself that a run answers; 0: none."""
+    answered = {run["incident_id"] for run in told["runs"].values() if run["ended_at"] is None}
+    return next(
+        (
+            number
+            for number, each in told["incidents"].items()
+            if f"{each['scope_kind']} {each['scope_name']}" == plant.scope and number in answered
+        ),
+        0,
+    )
+
+
+def check_place(head: str, plant: Plant) -> None:
+    """Hold the first line of the page of a place against what the twin drew lately."""
+    least_w, most_w = plant.lately_w(time.time())
+    assert 0.96 * least_w <= 1e3 * kilowatts_of(head, "·") <= 1.04 * most_w, (head, least_w, most_w)
+    assert kilowatts_of(head, " of") == pytest.approx(plant.budget_w / 1e3, rel=0.01)
 
 
 def is_mended(told: Told, incident: int) -> bool:
