@@ -19,7 +19,7 @@ from admission.directives.fallback import JobRows
 from admission.directives.running import active, attempts_of
 from admission.jobs import checkpoints
 from fleet import snapshot
-from fleet.slicing import sliced
+from fleet.slicing import holdable
 from policies.headroom.evaluate import Headroom
 from policies.headroom.outage import without
 from policies.scopes import Scope
@@ -79,5 +79,5 @@ def relying(scope: Scope, now: float) -> tuple[Relies, ...]:
 
     Raises :class:`~policies.scopes.UnknownScope`.
     """
-    held = open_attempts.fresh(sliced(snapshot.current()))
+    held = open_attempts.fresh(holdable(snapshot.current()))
     return relying_on(scope, held, partial(_checkpoints, datetime.fromtimestamp(now, UTC)))
