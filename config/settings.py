@@ -221,6 +221,7 @@ MIDDLEWARE = [
     "csp.middleware.CSPMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "axes.middleware.AxesMiddleware",
+    "dashboard.exports.TablesMiddleware",
 ]
 
 ROOT_URLCONF = "config.urls"
@@ -239,6 +240,7 @@ TEMPLATES = [
                 "dashboard.context.criticals",
                 "dashboard.context.schedulers",
             ],
+            "builtins": ["dashboard.templatetags.tables"],
         },
     },
 ]

@@ -13,7 +13,7 @@ from admission.core.energy.rates import MJ_PER_KWH
 from admission.energy import reports
 from admission.energy.reports import By, Report, Row
 from admission.jobs.models import Job
-from dashboard import hours, units
+from dashboard import exports, hours, units
 from telemetry.spans import Span
 
 __all__ = ["Line", "Page", "of_job", "page"]
@@ -77,7 +77,7 @@ def page(user: User, span: Span, now: datetime) -> Page:
         price_known=_share(total.price_mj, total.mj),
         currency=settings.ENERGY_CURRENCY,
         sites=[] if projects.is_own else [_line(row) for row in sites.rows],
-        projects=lines[:_MOST_LINES],
+        projects=lines[: exports.most(_MOST_LINES)],
         others=max(len(lines) - _MOST_LINES, 0),
     )
 
@@ -99,7 +99,7 @@ def _answer(total: Row, report: Report) -> str:
     if total.pue is not None:
         words.append(f"PUE {units.number(total.pue, 2)}, {total.basis}")
     if "residual" in total.parts_mj and total.mj > 0:
-        words.append(f"{_percent(total.parts_mj['residual'] / total.mj)} that no part explains")
+        words.append(_residual(total.parts_mj["residual"] / total.mj))
     return " · ".join(words)
 
 
@@ -110,6 +110,13 @@ def _rates(row: Row) -> list[str]:
     if row.price_mj or row.cost:
         words.append(f"{units.number(row.cost, 2)} {settings.ENERGY_CURRENCY}")
     return words
+
+
+def _residual(share: float) -> str:
+    """Say what the parts leave of the meter's energy: less than nothing where they tell of more."""
+    if share < 0.0:
+        return f"its parts come to {_percent(-share)} more than the meter"
+    return f"{_percent(share)} that no part explains"
 
 
 def _percent(share: float) -> str:

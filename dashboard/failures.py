@@ -18,6 +18,7 @@ from physics import reliability
 
 __all__ = [
     "BY",
+    "HOURS_PER_YEAR",
     "RANGES",
     "Line",
     "Spare",
@@ -33,7 +34,7 @@ __all__ = [
 
 BY = ((By.COMPONENT, "component"), (By.MODEL, "GPU model"), (By.RACK, "rack"), (By.SITE, "site"))
 RANGES = (("24h", "24 h"), ("7d", "7 d"), ("30d", "30 d"), ("90d", "90 d"), ("365d", "365 d"))
-_HOURS_PER_YEAR = 8760.0
+HOURS_PER_YEAR = 8760.0
 #: So many spares are compared.
 _MOST_SPARES = 5
 
@@ -75,16 +76,16 @@ def every(hours: float | None) -> str:
         return f"{units.number(hours * 60.0)} min"
     if hours < 48.0:
         return f"{units.number(hours)} h"
-    if hours < _HOURS_PER_YEAR:
+    if hours < HOURS_PER_YEAR:
         return f"{units.number(hours / 24.0)} d"
-    return f"{units.number(hours / _HOURS_PER_YEAR, 1)} years"
+    return f"{units.number(hours / HOURS_PER_YEAR, 1)} years"
 
 
 def per_year(rate_per_h: float | None) -> str:
     """Return a rate per device-hour as failures of 1,000 devices in a year; or a dash."""
     if rate_per_h is None:
         return units.DASH
-    rate = 1000.0 * _HOURS_PER_YEAR * rate_per_h
+    rate = 1000.0 * HOURS_PER_YEAR * rate_per_h
     return units.number(rate, 1 if rate < 100.0 else 0)
 
 

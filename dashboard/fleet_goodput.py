@@ -14,7 +14,7 @@ from admission.core.fleet_account import Unheld
 from admission.goodput.models import AccountedHour
 from admission.goodput.summing import Asked, By, add_up
 from admission.goodput.told import NOT_TOLD, told_of_fleet
-from dashboard import goodput, hours, units
+from dashboard import exports, goodput, hours, units
 from telemetry.spans import ParameterError, Span
 
 __all__ = ["Group", "Page", "Wait", "Weekly", "page"]
@@ -109,12 +109,12 @@ def page(user: User, span: Span, now: datetime) -> Page:
         most=whole["goodput_at_most"] if _is_bounded(whole) else None,
         causes=[goodput.line(each) for each in whole["causes"]],
         sites=[] if is_own else [_group(each, "site") for each in whole["groups"]],
-        projects=named[:_MOST_LINES],
+        projects=named[: exports.most(_MOST_LINES)],
         other_projects=max(len(named) - _MOST_LINES, 0),
         waits=waits,
         free_gpu_h=sum(_hours(c["gpu_s"]) for c in whole["causes"] if c["cause"] == Unheld.FREE),
         wanted_gpu_h=sum(each.wanted_gpu_h for each in waits),
-        weeks=weeks[:_MOST_LINES],
+        weeks=weeks[: exports.most(_MOST_LINES)],
         other_weeks=max(len(weeks) - _MOST_LINES, 0),
         tells_hours=_tells_hours(user, span),
     )

@@ -15,7 +15,7 @@ from django.template.loader import render_to_string
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString, mark_safe
 
-from dashboard import conditional
+from dashboard import conditional, exports
 
 _PLACE = "panel-version"
 
@@ -24,7 +24,7 @@ def draw(
     request: HttpRequest, template: str, url: str, query: Mapping[str, str], context: dict[str, Any]
 ) -> tuple[SafeString, str]:
     """Return a panel with its version. ``url`` and ``query`` are those that return it again."""
-    poll_url = f"{url}?{urlencode([*query.items(), ('v', _PLACE)])}"
+    poll_url = f"{url}?{urlencode([*query.items(), *exports.hides(), ('v', _PLACE)])}"
     html = render_to_string(template, {**context, "poll_url": poll_url}, request)
     version = hashlib.blake2b(html.encode(), digest_size=8).hexdigest()
     return mark_safe(html.replace(_PLACE, version)), version  # noqa: S308 - a rendered template

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from admission.core.fleet_account import CAUSES
@@ -27,14 +26,8 @@ def rows(found: Found) -> Iterator[list[Any]]:
     named = _attempts(found) if of_attempts else {}
     yield [*(_OF_ATTEMPT if of_attempts else found.columns), "gpu_s", *CAUSES]
     for key, us in zip(found.keys, found.us, strict=True):
-        head = named.get(key[0], ("",) * len(_OF_ATTEMPT)) if of_attempts else map(_text, key)
+        head = named.get(key[0], ("",) * len(_OF_ATTEMPT)) if of_attempts else key
         yield [*head, int(us.sum()) / 1e6, *(each / 1e6 for each in us.tolist())]
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return str(value)
 
 
 def _attempts(found: Found) -> Mapping[int, tuple[Any, ...]]:

@@ -10,18 +10,20 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from dashboard import scale, units
+from dashboard.exports import measured
 from dashboard.svg import bar
 
 register = template.Library()
 
-register.filter("kw", units.kilowatts)
-register.filter("pct", units.percent)
-register.filter("celsius", units.celsius)
-register.filter("age", units.age)
+register.filter("kw", measured("kW", 1000.0)(units.kilowatts))
+register.filter("pct", measured("%", 0.01)(units.percent))
+register.filter("celsius", measured("°C")(units.celsius))
+register.filter("age", measured("s")(units.age))
 register.filter("level", scale.css)
 
 
 @register.filter
+@measured("")
 def figure(value: float | None, digits: int = 0) -> str:
     """Return ``1,234.5``, or a dash."""
     return units.number(value, digits)

@@ -7,6 +7,7 @@ import math
 from django import template
 
 from dashboard import units
+from dashboard.exports import measured, told
 from dashboard.templatetags.telemetry_words import lasted
 from policies.headroom.binding import quantity
 
@@ -16,6 +17,7 @@ _DAY_S = 86_400.0
 
 
 @register.filter
+@measured("s")
 def full_in(seconds: float | None) -> str:
     """Return when something is used up: ``12 min``, ``now``, ``over a day``, or a dash for never.
 
@@ -29,12 +31,14 @@ def full_in(seconds: float | None) -> str:
 
 
 @register.filter
+@measured("°C")
 def degrees(value: float | None) -> str:
     """Return °C with one decimal, without the unit."""
     return units.number(value, 1)
 
 
 @register.filter
+@measured("bit/s")
 def bits(value: float | None) -> str:
     """Return bit/s as people say it: ``12.5 Gbit/s``."""
     return units.DASH if value is None or math.isnan(value) else quantity(value, "bit/s")
@@ -43,10 +47,13 @@ def bits(value: float | None) -> str:
 @register.filter
 def amount(value: float | None, unit: str) -> str:
     """Return a quantity as people say it: ``41.2 kW``."""
-    return units.DASH if value is None or math.isnan(value) else quantity(value, unit)
+    if value is None or math.isnan(value):
+        return units.DASH
+    return told(quantity(value, unit), value, unit)
 
 
 @register.filter
+@measured("kW", 1000.0)
 def kw_off(watts: float | None) -> str:
     """Return an error, W, as kW with as many digits as small ones need, without the unit."""
     if watts is None or math.isnan(watts):
@@ -61,6 +68,7 @@ def minus(whole: float, part: float) -> float:
 
 
 @register.filter
+@measured("W/min", 1 / 60.0)
 def per_minute(watts_per_s: float) -> str:
     """Return a slope as the change in a minute: ``+1.2 kW``."""
     change_w = 60.0 * watts_per_s

@@ -10,7 +10,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from dashboard import jobs, reasons, units
-from dashboard.templatetags.telemetry_words import lasted
+from dashboard.exports import measured
+from dashboard.templatetags.telemetry_words import lasted_s
 from headroom.jobs import words
 from telemetry.models import CheckpointFact
 
@@ -74,13 +75,13 @@ def outcome_mark(outcome: str) -> SafeString:
 @register.filter
 def until(moment: datetime, now: datetime) -> str:
     """Return how long it is from ``now`` until ``moment``."""
-    return lasted((moment - now).total_seconds())
+    return lasted_s((moment - now).total_seconds())
 
 
 @register.filter
 def span(start: datetime, end: datetime) -> str:
     """Return how long it is from ``start`` to ``end``."""
-    return lasted((end - start).total_seconds())
+    return lasted_s((end - start).total_seconds())
 
 
 @register.filter
@@ -90,6 +91,7 @@ def spaced(token: str) -> str:
 
 
 @register.filter
+@measured("GPU-h", 3600.0)
 def gpu_hours(gpu_s: float | None) -> str:
     """Return GPU seconds as GPU hours, without the unit; a dash for none."""
     return units.number(gpu_s / 3600, 1) if gpu_s else units.DASH
@@ -99,6 +101,7 @@ register.filter("asked", jobs.asked)
 
 
 @register.filter
+@measured("% slower", 0.01)
 def slower(share: float) -> str:
     """Return a predicted slowdown: ``4 % slower``, ``as fast``."""
     return f"{units.number(share * 100, 0 if share >= 0.0095 else 1)} % slower" if share else ""

@@ -7,7 +7,7 @@ from datetime import datetime
 from django import template
 
 from dashboard import restrictions
-from dashboard.templatetags.telemetry_words import lasted
+from dashboard.templatetags.telemetry_words import lasted_s
 from policies.restrictions.kinds import RestrictionKind
 from policies.restrictions.models import Restriction
 
@@ -17,7 +17,7 @@ register = template.Library()
 @register.filter
 def left(end: datetime, now: datetime) -> str:
     """Return how long it is from ``now`` until ``end``."""
-    return lasted((end - now).total_seconds())
+    return lasted_s((end - now).total_seconds())
 
 
 @register.filter

@@ -11,6 +11,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from dashboard import units
+from dashboard.exports import hides, measured
 from headroom.jobs import words
 from telemetry.trust.compare import Standing, Told
 
@@ -21,6 +22,7 @@ _MINUS = "\N{MINUS SIGN}"
 
 
 @register.filter
+@measured("GiB", _GIB)
 def gib(size: float | None) -> str:
     """Return bytes as GiB with one decimal, without the unit; whole from 100 GiB on."""
     if size is None:
@@ -29,6 +31,7 @@ def gib(size: float | None) -> str:
 
 
 @register.filter
+@measured("MB/s", 1e6)
 def megabytes(rate: float | None) -> str:
     """Return bytes per second as MB/s without the unit; one decimal below 100."""
     if rate is None:
@@ -36,19 +39,22 @@ def megabytes(rate: float | None) -> str:
     return units.number(rate / 1e6, 0 if rate >= 1e8 else 1)
 
 
-@register.filter
 def lasted(seconds: float) -> str:
     """Return a length of time, as the command line says it: ``12 min``, ``3 h 5 min``."""
     return words.lasting(seconds)
 
 
+lasted_s = register.filter("lasted", measured("s")(lasted))
+
+
 @register.filter
 def ago(moment: datetime) -> str:
     """Return how long ago ``moment`` was, without the word."""
-    return lasted((timezone.now() - moment).total_seconds())
+    return lasted_s((timezone.now() - moment).total_seconds())
 
 
 @register.filter
+@measured("s")
 def signed_s(seconds: float | None) -> str:
     """Return a difference between clocks: ``+0.02 s``, or with a minus sign; a dash for none."""
     if seconds is None:
@@ -75,14 +81,14 @@ def moment(at: datetime) -> SafeString:
 @register.simple_tag
 def with_page(query: dict[str, str], number: int) -> str:
     """Return ``query`` with another page, as a query string."""
-    return urlencode({**query, "page": number})
+    return urlencode([*query.items(), *hides(), ("page", number)])
 
 
 @register.simple_tag
 def with_value(query: dict[str, str], name: str, value: str) -> str:
     """Return ``query`` with another value of one parameter (empty: without it), on page 1."""
-    rest = {key: given for key, given in query.items() if key != name}
-    return urlencode({**rest, name: value} if value else rest)
+    rest = [*((key, given) for key, given in query.items() if key != name), *hides()]
+    return urlencode([*rest, (name, value)] if value else rest)
 
 
 _SEVERITY_CLASS = {"critical": " error", "warning": " warning"}
@@ -98,6 +104,7 @@ def severity_tag(token: str, expected: bool = False) -> SafeString:
 
 
 @register.filter
+@measured("Wh", 3600.0)
 def watt_hours(joules: float | None) -> str:
     """Return J as Wh without the unit; one decimal below 100."""
     if joules is None:

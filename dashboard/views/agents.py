@@ -8,7 +8,6 @@ from typing import Any, cast
 
 from django.conf import settings
 from django.contrib import messages
-from django.core.paginator import Paginator
 from django.db.models import Case, Count, IntegerField, Min, Value, When
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -19,7 +18,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 from accounts.decorators import requires
 from accounts.models import User
 from accounts.roles import Capability
-from dashboard import panels
+from dashboard import exports, panels
 from telemetry import enrollment
 from telemetry.models import Agent, AgentQuerySet, AgentState, state_condition
 
@@ -98,7 +97,7 @@ def _panel(request: HttpRequest) -> tuple[str, str, dict[str, str], dict[str, An
     counts = agents.count_by_state(now, settings.STALE_AFTER_S)
     if state is not None:
         agents = agents.in_state(state, now, settings.STALE_AFTER_S)
-    shown = Paginator(_ordered(agents, now), _PAGE_SIZE).get_page(request.GET.get("page"))
+    shown = exports.page_of(_ordered(agents, now), _PAGE_SIZE, request.GET.get("page"))
     filters = {name: v for name, v in (("state", state), ("search", search)) if v}
     params = {**filters, **({"page": str(shown.number)} if shown.number > 1 else {})}
     context = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from django.conf import settings
-from django.core.paginator import Page, Paginator
+from django.core.paginator import Page
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.template.loader import render_to_string
@@ -15,7 +15,7 @@ from accounts.decorators import requires
 from accounts.edge.parameters import whole_number
 from accounts.models import User
 from accounts.roles import Capability
-from dashboard import conditional, conditions, moments, places
+from dashboard import conditional, conditions, exports, moments, places
 from dashboard.moments import Moment
 from dashboard.views import place
 from policies.headroom import forecasts
@@ -127,8 +127,9 @@ def _site(moment: Moment, site: str, show: str, number: int, may: bool) -> dict[
 
 def _list(moment: Moment, site: str, name: str, *, whole: bool, number: int) -> dict[str, Any]:
     """Return a list of a site: all of it, in pages, or those with the least left."""
+    whole = whole or exports.is_going_on()
     items = moment.once(("list", site, name), lambda: _items(moment, site, name))
-    shown: Page[Any] | None = Paginator(items, _PAGE_SIZE).get_page(number) if whole else None
+    shown: Page[Any] | None = exports.page_of(items, _PAGE_SIZE, number) if whole else None
     chosen = items[: _FEW[name]] if shown is None else list(shown)
     if name == "domains":
         chosen = conditions.domain_lines(moment.headroom, chosen)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
@@ -17,7 +16,7 @@ from accounts.roles import Capability
 from accounts.visibility import Visibility
 from admission.curtailments.models import Curtailment
 from admission.curtailments.seeing import seen
-from dashboard import controller, panels
+from dashboard import controller, exports, panels
 from policies.scopes import Scope, ScopeKind
 
 __all__ = ["detail", "detail_panel", "page", "panel"]
@@ -62,7 +61,7 @@ def detail_panel(request: HttpRequest, curtailment_id: int) -> HttpResponse:
 
 def _listed(request: HttpRequest) -> tuple[str, str, dict[str, str], dict[str, Any]]:
     now, visibility = timezone.now(), Visibility(cast(User, request.user))
-    shown = Paginator(Curtailment.objects.all(), _PAGE_SIZE).get_page(request.GET.get("page"))
+    shown = exports.page_of(Curtailment.objects.all(), _PAGE_SIZE, request.GET.get("page"))
     rows = visibility.veiled(shown, "reason")
     context = {
         "lines": [(row, state, state in _WRONG) for row in rows for state in [row.state_at(now)]],

@@ -9,7 +9,6 @@ from typing import Any, cast
 
 from django.contrib import messages
 from django.core.exceptions import ValidationError
-from django.core.paginator import Paginator
 from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -22,7 +21,7 @@ from accounts.edge.parameters import BIGGEST_ID, whole_number
 from accounts.models import User
 from accounts.roles import CAPABILITIES, Capability
 from accounts.visibility import Visibility
-from dashboard import controller, incidents, panels, playbooks, ranges
+from dashboard import controller, exports, incidents, panels, playbooks, ranges
 from dashboard.incidents import Filters
 from dashboard.timeline import Figure
 from fleet import snapshot
@@ -76,8 +75,8 @@ def _listed(
     request: HttpRequest, filters: Filters
 ) -> tuple[str, str, dict[str, str], dict[str, Any]]:
     now, visibility = timezone.now(), Visibility(cast(User, request.user))
-    shown = Paginator(incidents.listed(filters, visibility), _PAGE_SIZE).get_page(
-        request.GET.get("page")
+    shown = exports.page_of(
+        incidents.listed(filters, visibility), _PAGE_SIZE, request.GET.get("page")
     )
     params = {**filters.params, **({"page": str(shown.number)} if shown.number > 1 else {})}
     context = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
@@ -12,7 +11,7 @@ from django.views.decorators.http import require_safe
 
 from accounts.decorators import requires
 from accounts.roles import Capability
-from dashboard import lemons, panels
+from dashboard import exports, lemons, panels
 from telemetry.lemons.models import LemonFinding, LemonWatch
 
 __all__ = ["page", "panel"]
@@ -43,7 +42,7 @@ def _panel(request: HttpRequest) -> tuple[str, str, dict[str, str], dict[str, An
     state = request.GET.get("state", "")
     state = state if state in _STATES else "open"
     found = {each: lemons.listed(ended=each == "ended") for each in _STATES}
-    shown = Paginator(found[state], _PAGE_SIZE).get_page(request.GET.get("page"))
+    shown = exports.page_of(found[state], _PAGE_SIZE, request.GET.get("page"))
     worst = found["open"].first()
     query = {"state": state} if state != "open" else {}
     params = {**query, **({"page": str(shown.number)} if shown.number > 1 else {})}

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, cast
 
-from django.core.paginator import Page, Paginator
+from django.core.paginator import Page
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
@@ -22,7 +22,7 @@ from admission.core.reasons import ReasonToken
 from admission.jobs import catalog
 from admission.jobs.models import Attempt, Job, Project
 from admission.queue import queue_status
-from dashboard import fixes, panels, queue
+from dashboard import exports, fixes, panels, queue
 from dashboard.queue import Filters, Now, QueueRow, RunRow, Tab
 from fleet import snapshot
 from fleet.cache import KeyedCache
@@ -118,12 +118,12 @@ def _rows(
     """Return the page that the URL asks for, and its lines."""
     number = request.GET.get("page")
     if filters.state is Tab.ENDED:
-        ended = Paginator(queue.ended(filters, user, timezone.now()), _PAGE_SIZE).get_page(number)
+        ended = exports.page_of(queue.ended(filters, user, timezone.now()), _PAGE_SIZE, number)
         return ended, Visibility(user).veiled(ended, "why")
     who = user.pk if filters.names_jobs else None
     key = ("ids", filters, who, cycle.cycle if cycle else None)
     ids: list[int] = shared.get(key, lambda: queue.listed(filters, user))
-    shown = Paginator(ids, _PAGE_SIZE).get_page(number)
+    shown = exports.page_of(ids, _PAGE_SIZE, number)
     if filters.state is Tab.RUNNING:
         return shown, queue.run_rows(list(shown), Visibility(user))
     return shown, queue.queue_rows(list(shown), Visibility(user), snapshot.current())

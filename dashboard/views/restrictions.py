@@ -9,7 +9,6 @@ from typing import Any, cast
 from django import forms
 from django.conf import settings
 from django.contrib import messages
-from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
@@ -21,7 +20,7 @@ from accounts.decorators import requires
 from accounts.models import User
 from accounts.roles import Capability
 from accounts.visibility import Visibility
-from dashboard import conditions, controller, panels, restrictions
+from dashboard import conditions, controller, exports, panels, restrictions
 from dashboard.evidence import facts
 from dashboard.restriction_forms import (
     ApproveForm,
@@ -288,8 +287,10 @@ def _panel(request: HttpRequest) -> tuple[str, str, dict[str, str], dict[str, An
             fleet, [each for each in in_force.announced if chosen.takes(each)]
         )
         context |= _waiting(chosen, visibility, now)
-        context["taken"] = restrictions.taken(fleet, now)[:_FEW]
-        context["over"] = visible.rows(_over(chosen, visibility, now)[:_FEW], visibility)
+        context["taken"] = restrictions.taken(fleet, now)[: exports.most(_FEW)]
+        context["over"] = visible.rows(
+            _over(chosen, visibility, now)[: exports.most(_FEW)], visibility
+        )
     shown = context["shown"]
     params = {**query, **({"page": str(shown.number)} if shown.number > 1 else {})}
     return _PANEL, reverse("live-restrictions"), params, context
@@ -308,7 +309,7 @@ def _in_force(
 ) -> dict[str, Any]:
     fleet, found = snapshot.current(), restrictions.effective(in_force)
     keys = [key for key, each in found.items() if any(map(chosen.takes, each.all))]
-    shown = Paginator(keys, _PAGE_SIZE).get_page(request.GET.get("page"))
+    shown = exports.page_of(keys, _PAGE_SIZE, request.GET.get("page"))
     told = restrictions.told_of((each.id for key in shown for each in found[key].all), visibility)
     return {
         "groups": [restrictions.group(fleet, found, key, told) for key in shown],
@@ -335,7 +336,7 @@ def _waiting(chosen: Narrowed, visibility: Visibility, now: datetime) -> dict[st
                 "href": conditions.place_url(fleet, row.scope),
                 "owner_url": restrictions.owner_url(row.owner),
             }
-            for row in visible.rows(rows[:_MOST_WAITING], visibility)
+            for row in visible.rows(rows[: exports.most(_MOST_WAITING)], visibility)
         ],
         "waiting_count": rows.count(),
     }  # fmt: skip
@@ -353,7 +354,7 @@ def _over(chosen: Narrowed, visibility: Visibility, now: datetime) -> Any:
 def _history(
     request: HttpRequest, chosen: Narrowed, visibility: Visibility, now: datetime
 ) -> dict[str, Any]:
-    shown = Paginator(_over(chosen, visibility, now), _PAGE_SIZE).get_page(request.GET.get("page"))
+    shown = exports.page_of(_over(chosen, visibility, now), _PAGE_SIZE, request.GET.get("page"))
     waiting = Restriction.objects.waiting(now).seen_by(visibility)
     return {
         "over": visible.rows(shown, visibility), "shown": shown, "waiting_count": waiting.count()

@@ -7,7 +7,6 @@ import time
 from typing import Any, cast
 
 from django.contrib import messages
-from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
@@ -18,7 +17,7 @@ from accounts.decorators import requires
 from accounts.edge.parameters import BIGGEST_ID, whole_number
 from accounts.models import User
 from accounts.roles import Capability
-from dashboard import panels, ranges, rules
+from dashboard import exports, panels, ranges, rules
 from dashboard.documents import compared, quoted, version_row, words
 from dashboard.rules import SHOWS, States
 from fleet import snapshot
@@ -84,7 +83,7 @@ def _listed(request: HttpRequest) -> tuple[str, str, dict[str, str], dict[str, A
     show = show if show in SHOWS else ""
     search = request.GET.get("search", "").replace("\0", "").strip()[:100]
     found = rules.listing(show, search)
-    shown = Paginator(found.names, _PAGE_SIZE).get_page(request.GET.get("page"))
+    shown = exports.page_of(found.names, _PAGE_SIZE, request.GET.get("page"))
     query = {name: value for name, value in (("show", show), ("search", search)) if value}
     params = {**query, **({"page": str(shown.number)} if shown.number > 1 else {})}
     context = {

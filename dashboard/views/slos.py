@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
@@ -18,7 +17,7 @@ from admission.jobs.models import Job
 from admission.slos import measuring
 from admission.slos.document import Measure
 from admission.slos.models import Slo
-from dashboard import panels, slos
+from dashboard import exports, panels, slos
 
 __all__ = ["detail", "detail_panel", "page", "panel"]
 
@@ -88,7 +87,7 @@ def _one(request: HttpRequest, slo: Slo) -> tuple[str, str, dict[str, str], dict
     (status,) = measuring.statuses(now, [slo])
     visible = slo.judgments.visible_to(user)
     chosen = visible.filter(is_good=verdict == "good") if verdict else visible
-    shown = Paginator(chosen.order_by("-at", "-id"), _PAGE_SIZE).get_page(request.GET.get("page"))
+    shown = exports.page_of(chosen.order_by("-at", "-id"), _PAGE_SIZE, request.GET.get("page"))
     query = {"show": verdict} if verdict else {}
     context = {
         "row": slos.Row(status),

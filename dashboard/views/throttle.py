@@ -6,7 +6,6 @@ import time
 from typing import Any
 
 from django.conf import settings
-from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
@@ -17,7 +16,7 @@ from accounts.cost import dear
 from accounts.decorators import requires
 from accounts.roles import Capability
 from accounts.visibility import Visibility
-from dashboard import causes, panels, throttling
+from dashboard import causes, exports, panels, throttling
 from dashboard.causes import CAUSES
 from dashboard.throttling import Filters
 from fleet.models import Site
@@ -65,7 +64,7 @@ def panel(request: HttpRequest) -> HttpResponse:
 def _panel(
     request: HttpRequest, filters: Filters
 ) -> tuple[str, str, dict[str, str], dict[str, Any]]:
-    shown = Paginator(throttling.in_range(filters), _PAGE_SIZE).get_page(request.GET.get("page"))
+    shown = exports.page_of(throttling.in_range(filters), _PAGE_SIZE, request.GET.get("page"))
     params = {**filters.params, **({"page": str(shown.number)} if shown.number > 1 else {})}
     now = time.time()
     rows = throttling.timeline(filters)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -21,6 +21,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.cost import dear
+from accounts.edge import csv_text
 from accounts.edge.parameters import check_names
 from accounts.permissions import ViewsFleet
 from accounts.visibility import Visibility
@@ -175,21 +176,15 @@ class CsvRenderer(BaseRenderer):
         return "".join(csv_lines(data["columns"]))
 
 
-class _Echo:
-    """A file for csv.writer that hands each line back."""
-
-    def write(self, line: str) -> str:
-        return line
-
-
 def csv_lines(columns: Mapping[str, list[float | None]]) -> Iterator[str]:
     """Yield the lines of the CSV file."""
     names = [name for name in columns if name != "t"]
-    writer = csv.writer(_Echo())
-    yield writer.writerow(["time", *names])
-    for t, *values in zip(columns["t"], *(columns[name] for name in names), strict=True):
-        at = datetime.fromtimestamp(t or 0.0, UTC)
-        yield writer.writerow([at.isoformat(timespec="milliseconds"), *values])
+    moments = (
+        datetime.fromtimestamp(t or 0.0, UTC).isoformat(timespec="milliseconds")
+        for t in columns["t"]
+    )
+    rows = zip(moments, *(columns[name] for name in names), strict=True)
+    yield from csv_text.lines(chain([("time", *names)], rows))
 
 
 class _Negotiation(DefaultContentNegotiation):

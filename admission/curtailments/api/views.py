@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from datetime import UTC, datetime
+from itertools import chain, repeat
 from typing import Any
 
 import django_filters
@@ -19,6 +18,7 @@ from rest_framework.exceptions import APIException, ErrorDetail, ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from accounts.edge.csv_text import csv_response
 from accounts.permissions import ViewsFleetOrEditsPolicies, ViewsFleetOrRunsPlaybooks
 from admission.curtailments import actions, metered
 from admission.curtailments.api.serializers import (
@@ -126,13 +126,13 @@ class CurtailmentViewSet(
             raise Http404
         end = min(row.ends_at, timezone.now()).timestamp()
         load = metered.read(snapshot.current(), row.site, row.starts_at.timestamp(), end)
-        text = io.StringIO()
-        lines = csv.writer(text)
-        lines.writerow(["time", "load_w", "target_w"])
-        for at, watts in zip(load.times.tolist(), load.watts.tolist(), strict=True):
-            moment = datetime.fromtimestamp(at, UTC).isoformat()
-            lines.writerow([moment, "" if watts != watts else round(watts, 1), row.target_w])
-        return HttpResponse(text.getvalue(), content_type="text/csv")
+        rows = (
+            (datetime.fromtimestamp(at, UTC), None if watts != watts else round(watts, 1), target)
+            for at, watts, target in zip(
+                load.times.tolist(), load.watts.tolist(), repeat(row.target_w), strict=False
+            )
+        )
+        return csv_response(chain([("time", "load_w", "target_w")], rows))
 
 
 def _api_error(error: actions.Refused | BadRestriction) -> APIException:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import time
 
 from django.core.exceptions import ValidationError as Invalid
@@ -18,6 +16,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.cost import dear
+from accounts.edge.csv_text import csv_response
 from accounts.permissions import ViewsFleet, ViewsFleetOrEditsPolicies
 from admission.energy import actions, reports
 from admission.energy.api.serializers import (
@@ -67,9 +66,7 @@ class EnergyCsvView(APIView):
     @dear("the span of time")
     def get(self, request: Request) -> HttpResponse:
         """Return a line for each row, with the parts of its energy and its money."""
-        text = io.StringIO()
-        csv.writer(text).writerows(flat(_report(request)))
-        return HttpResponse(text.getvalue(), content_type="text/csv")
+        return csv_response(flat(_report(request)))
 
 
 def _report(request: Request) -> dict[str, object]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -18,6 +16,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.cost import dear
+from accounts.edge.csv_text import csv_text
 from accounts.edge.parameters import check_names
 from accounts.permissions import ViewsFleet
 from admission.goodput import csv_rows, reading, summing
@@ -70,11 +69,8 @@ class CsvRenderer(BaseRenderer):
         accepted_media_type: str | None = None,
         renderer_context: Mapping[str, Any] | None = None,
     ) -> str:
-        text = io.StringIO()
         # What went wrong has no rows: its words then.
-        rows = data["rows"] if "rows" in data else data.items()
-        csv.writer(text).writerows(rows)
-        return text.getvalue()
+        return csv_text(data["rows"] if "rows" in data else data.items())
 
 
 _PARAMETERS = ("range", "from", "to", "by", "format", *summing.FILTERS)
