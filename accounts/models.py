@@ -17,6 +17,7 @@ from django.utils.crypto import salted_hmac
 from accounts import audit, tokens
 from accounts.audit_models import AuditEntry, AuditLink, AuditShipment
 from accounts.roles import CAPABILITIES, Capability, Role
+from accounts.saved_views.models import SavedView
 from accounts.second_factor.models import Authenticator, RecoveryCode
 from accounts.sessions.models import Session
 from accounts.sign_on.models import GroupRole, Identity
@@ -30,6 +31,7 @@ __all__ = [
     "GroupRole",
     "Identity",
     "RecoveryCode",
+    "SavedView",
     "Session",
     "User",
 ]

@@ -51,13 +51,16 @@ class Filters:
     rule: str = ""
     assignee: str = ""
     scope: str = ""
+    #: the name of who asks, for what is theirs alone
+    mine: str = ""
     error: str = ""
 
     @property
     def params(self) -> dict[str, str]:
         """The filters as a query string, without empty ones."""
         names = ("state", "severity", "site", "rule", "assignee", "scope")
-        return {name: value for name in names if (value := getattr(self, name))}
+        given = {name: value for name in names if (value := getattr(self, name))}
+        return {**given, "mine": "1"} if self.mine else given
 
     @property
     def narrowed(self) -> bool:
@@ -65,16 +68,20 @@ class Filters:
         return bool(self.params.keys() - {"state"})
 
 
-def read(params: Mapping[str, str]) -> Filters:
-    """Return the filters of a query string. ``error`` names those that are wrong and left out."""
+def read(params: Mapping[str, str], reader: str = "") -> Filters:
+    """Return the filters of a query string. ``error`` names those that are wrong and left out.
+
+    ``mine=1``: what ``reader``, a user by name, was assigned or has acknowledged.
+    """
     given = {name: value.replace("\0", "").strip()[:400] for name, value in params.items()}
-    known = {"state": State.values, "severity": [each.value for each in Severity]}
+    known = {"state": State.values, "severity": [each.value for each in Severity], "mine": ["1"]}
     wrong = [
         f"there is no {name} {given[name][:40]!r}"
         for name, values in known.items()
         if given.get(name) and given[name] not in values
     ]
     chosen = {name: given[name] for name, values in known.items() if given.get(name) in values}
+    chosen |= {"mine": reader} if "mine" in chosen else {}
     texts = {name: given.get(name, "") for name in ("site", "rule", "assignee", "scope")}
     return Filters(**chosen, **texts, error=", ".join(wrong))
 
@@ -85,6 +92,8 @@ def in_scope(filters: Filters, visibility: Visibility) -> IncidentQuerySet:
     found = Incident.objects.seen_by(visibility).filter(
         **{name: value for name, value in exact.items() if value}
     )
+    if filters.mine:
+        found = found.filter(Q(assignee=filters.mine) | Q(acknowledged_by=filters.mine))
     if filters.scope:
         about = IncidentMember.objects.filter(visibility.seen_rows(), scope_name=filters.scope)
         found = found.filter(pk__in=about.values("incident"))

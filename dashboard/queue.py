@@ -48,6 +48,8 @@ _STATES: dict[Tab, Sequence[str]] = {
 }
 #: A cycle has not looked yet at what has no reason.
 NO_REASON = "none-yet"
+#: Of jobs that one submitted oneself, or of those of one's projects.
+MINE = ("jobs", "projects")
 
 
 # --- Filters -------------------------------------------------------------------------------------
@@ -63,6 +65,7 @@ class Filters:
     project: str = ""
     site: str = ""
     search: str = ""
+    mine: str = ""
     error: str = ""
 
     @property
@@ -75,6 +78,7 @@ class Filters:
             "project": self.project,
             "site": self.site,
             "search": self.search,
+            "mine": self.mine,
         }
         return {name: value for name, value in given.items() if value}
 
@@ -86,13 +90,13 @@ class Filters:
     @property
     def names_jobs(self) -> bool:
         """Whether it filters by facts that are hidden from readers who may not see the job."""
-        return bool(self.project or self.search)
+        return bool(self.project or self.search or self.mine)
 
 
 def read(params: Mapping[str, str]) -> Filters:
     """Return the filters of a query string. ``error`` names those that are wrong and left out."""
     given = {name: value.replace("\0", "").strip()[:200] for name, value in params.items()}
-    known = {"state": [*Tab], "reason": [*ReasonToken, NO_REASON]}
+    known = {"state": [*Tab], "reason": [*ReasonToken, NO_REASON], "mine": MINE}
     wrong = [
         f"there is no {name} {given[name][:40]!r}"
         for name, values in known.items()
@@ -106,6 +110,7 @@ def read(params: Mapping[str, str]) -> Filters:
         project=given.get("project", ""),
         site=given.get("site", ""),
         search=given.get("search", ""),
+        mine=given.get("mine", "") if given.get("mine") in MINE else "",
         error=", ".join(wrong),
     )
 
@@ -121,7 +126,19 @@ def narrowed(filters: Filters, user: User) -> PhaseQuerySet:
         found = found.filter(job__project__name=filters.project)
     if filters.search:
         found = found.filter(job__name__icontains=filters.search)
+    if filters.mine:
+        found = found.filter(_mine(filters.mine, user, "job__"))
     return found.filter(_at_site(filters.site)) if filters.site else found
+
+
+def _mine(whose: str, user: User, job: str) -> Q:
+    """Match what belongs to jobs that ``user`` submitted, or to those of the user's projects.
+
+    ``job``: the way from a row to its job, with what stands before a field of it.
+    """
+    if whose == "jobs":
+        return Q(**{f"{job}submitted_by": user.get_username()})
+    return Q(**{f"{job}project__in": user.projects.all()})
 
 
 def _at_site(site: str) -> Q:
@@ -456,6 +473,8 @@ def ended(filters: Filters, user: User, now: datetime) -> QuerySet[Attempt]:
         found = found.filter(phase__job__project__name=filters.project)
     if filters.search:
         found = found.filter(phase__job__name__icontains=filters.search)
+    if filters.mine:
+        found = found.filter(_mine(filters.mine, user, "phase__job__"))
     if filters.site:
         found = found.filter(placement__sites__contains=[filters.site])
     return found.defer("phase__job__spec", "phase__request").order_by("-ended_at", "-pk")

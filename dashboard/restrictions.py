@@ -12,10 +12,13 @@ from django.conf import settings
 from django.db.models import F, Q
 from django.urls import NoReverseMatch, reverse
 
+from accounts.models import User
 from accounts.visibility import Visibility
+from admission.jobs.models import Job
 from dashboard import conditions, scale, units
 from fleet.snapshot import FleetArrays
 from policies.restrictions import ledger
+from policies.restrictions.actions import owner_of
 from policies.restrictions.breakers import BlastRadius
 from policies.restrictions.kinds import KINDS, LIMITS, RestrictionKind, gpus_in
 from policies.restrictions.models import Restriction, RestrictionEvent
@@ -124,22 +127,46 @@ class Group:
         return scope_words(self.scope)
 
 
+@dataclass(frozen=True, slots=True)
+class Mine:
+    """What is a user's own: restrictions of this owner, and those on these jobs."""
+
+    owner: str
+    jobs: frozenset[str]
+
+    def takes(self, each: ActiveRestriction) -> bool:
+        """Say whether a restriction in force is the user's own."""
+        is_on_job = each.scope.kind is ScopeKind.JOB and each.scope.name in self.jobs
+        return each.owner == self.owner or is_on_job
+
+    @property
+    def condition(self) -> Q:
+        """The same for rows of the database."""
+        return Q(owner=self.owner) | Q(scope_kind=ScopeKind.JOB, scope_name__in=self.jobs)
+
+
 @dataclass(frozen=True)
 class Narrowed:
-    """The filter of restrictions: a kind, and a text that scope, owner or reason has."""
+    """The filter of restrictions: a kind, and a text that scope, owner or reason has.
+
+    ``mine``: of those that a user made, or that are on one of the user's open jobs; None: of all.
+    """
 
     kind: str = ""
     search: str = ""
+    mine: Mine | None = None
 
     @property
     def params(self) -> dict[str, str]:
-        return {
-            name: value for name, value in (("kind", self.kind), ("search", self.search)) if value
-        }
+        mine = "1" if self.mine else ""
+        given = (("kind", self.kind), ("search", self.search), ("mine", mine))
+        return {name: value for name, value in given if value}
 
     def takes(self, each: ActiveRestriction) -> bool:
         """Say whether a restriction in force passes the filter."""
         if self.kind and each.kind != self.kind:
+            return False
+        if self.mine and not self.mine.takes(each):
             return False
         texts = (str(each.scope), each.owner, each.reason)
         return not self.search or any(self.search.lower() in text.lower() for text in texts)
@@ -147,6 +174,8 @@ class Narrowed:
     def condition(self, visibility: Visibility) -> Q:
         """Return the filter for rows of the database, as far as the reader may search them."""
         found = Q(kind=self.kind) if self.kind else Q()
+        if self.mine:
+            found &= self.mine.condition
         if self.search:
             kind, _, name = self.search.partition(" ")
             texts = Q(scope_name__icontains=self.search) | Q(owner__icontains=self.search)
@@ -155,11 +184,20 @@ class Narrowed:
         return found
 
 
-def narrowed(query: Mapping[str, str]) -> Narrowed:
-    """Read the filter from a URL. A kind that does not exist chooses all."""
+def narrowed(query: Mapping[str, str], user: User) -> Narrowed:
+    """Read the filter from a URL. A kind that does not exist chooses all.
+
+    One query where what is the user's own is asked for.
+    """
     kind = query.get("kind", "")
     search = query.get("search", "").replace("\0", "").strip()[:200]
-    return Narrowed(kind if kind in list(RestrictionKind) else "", search)
+    mine = _mine(user) if query.get("mine") == "1" else None
+    return Narrowed(kind if kind in list(RestrictionKind) else "", search, mine)
+
+
+def _mine(user: User) -> Mine:
+    jobs = Job.objects.open().filter(submitted_by=user.get_username())
+    return Mine(owner_of(user), frozenset(jobs.values_list("name", flat=True)))
 
 
 def effective(in_force: InForce) -> dict[tuple[RestrictionKind, Scope], Effective]:

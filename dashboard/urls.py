@@ -25,6 +25,7 @@ from dashboard.views import (
     rack,
     restrictions,
     rules,
+    saved_views,
     search,
     slos,
     submission,
@@ -110,6 +111,8 @@ urlpatterns = [
     path("agents/<int:agent_id>/rotate/", agents.rotate, name="rotate-agent"),
     path("agents/<int:agent_id>/revoke/", agents.revoke, name="revoke-agent"),
     path("search", search.page, name="search"),
+    path("views/save", saved_views.save, name="save-view"),
+    path("views/<int:view_id>/delete", saved_views.delete, name="delete-view"),
     # What pages poll: small, cached per version of the live frame, 204 or 304 when nothing changed.
     path("live/pulse", fleet.pulse, name="live-pulse"),
     path("live/fleet", fleet.heatmap, name="live-fleet"),

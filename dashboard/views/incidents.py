@@ -49,7 +49,7 @@ _RUNNERS = [role for role, can in CAPABILITIES.items() if Capability.RUN_PLAYBOO
 @requires(Capability.VIEW_FLEET)
 def page(request: HttpRequest) -> HttpResponse:
     """The incidents, the open ones first."""
-    filters = incidents.read(request.GET.dict())
+    filters = incidents.read(request.GET.dict(), request.user.get_username())
     drawn = _listed(request, filters)
     html, _ = panels.draw(request, *drawn)
     context = {
@@ -66,7 +66,7 @@ def page(request: HttpRequest) -> HttpResponse:
 @requires(Capability.VIEW_FLEET)
 def panel(request: HttpRequest) -> HttpResponse:
     """Answer, incidents and silences, for htmx."""
-    drawn = _listed(request, incidents.read(request.GET.dict()))
+    drawn = _listed(request, incidents.read(request.GET.dict(), request.user.get_username()))
     template, url, params, context = drawn
     return panels.answer(request, template, url, params, {**context, "oob": True})
 

@@ -263,7 +263,7 @@ def breaker(request: HttpRequest) -> HttpResponse:
 
 def _panel(request: HttpRequest) -> tuple[str, str, dict[str, str], dict[str, Any]]:
     now, fleet = timezone.now(), snapshot.current()
-    chosen = restrictions.narrowed(request.GET.dict())
+    chosen = restrictions.narrowed(request.GET.dict(), cast(User, request.user))
     show = "history" if request.GET.get("show") == "history" else ""
     query = {**chosen.params, **({"show": show} if show else {})}
     visibility = Visibility(cast(User, request.user))

@@ -200,7 +200,7 @@ def _samples() -> dict[tuple[str, str], list[str]]:
         ("number", "verb"): ["comment"], ("run_id", "verb"): ["pause"],
         ("agents", "agent_id"): some, ("tokens", "pk"): some,
         ("users", "username"): ["{member}", ABSENT], ("sessions", "handle"): some,
-        ("link", "pk"): some, ("schedulers", "name"): ["hall-a"],
+        ("link", "pk"): some, ("schedulers", "name"): ["hall-a"], ("views", "view_id"): some,
     }  # fmt: skip
     for kind in (
         "agents", "cooling-zones", "ecc-events", "gpus", "hardware-models", "lemons", "links",

@@ -294,7 +294,7 @@ def test_a_list_of_many_costs_the_same(
         make_job(f"job-{number}")
     put_up({f"job-{number}/train": make_pending_status(number + 1) for number in range(110)})
     opened(viewer, "/classes/")  # the inventory is read by now
-    with django_assert_max_num_queries(10):
+    with django_assert_max_num_queries(11):
         html = opened(viewer)
     assert len(names_of(html)) == 100
     assert "page=2" in html

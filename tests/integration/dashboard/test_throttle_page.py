@@ -217,5 +217,5 @@ def test_a_page_costs_the_same_however_many_events_it_has(
         for minute in range(10):
             gpu = small.gpu("oslo-a01-n1", index)
             make_event(gpu, ThrottleCause.SW_POWER_CAP, 2 * minute + 2, 2 * minute + 1)
-    with django_assert_max_num_queries(17):
+    with django_assert_max_num_queries(18):
         opened(viewer)
