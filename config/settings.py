@@ -240,7 +240,7 @@ TEMPLATES = [
                 "dashboard.context.criticals",
                 "dashboard.context.schedulers",
             ],
-            "builtins": ["dashboard.templatetags.tables"],
+            "builtins": ["dashboard.templatetags.tables", "dashboard.templatetags.terms"],
         },
     },
 ]

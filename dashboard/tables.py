@@ -38,6 +38,8 @@ _VOID: Final = frozenset(
 _BREAKS: Final = frozenset({"br", "p", "li", "div", "dd", "dt", "ul", "details", "summary", "span"})
 #: What one may do, in a cell or as one: no part of what is shown.
 _ACTS: Final = "row-acts"
+#: A word whose meaning a page can tell.
+_TERM: Final = "term"
 #: What no file can hold: controls and pictures.
 _CONTROLS: Final = frozenset({"button", "form", "select", "svg", "script", "template", "input"})
 
@@ -126,8 +128,12 @@ class _Reader(HTMLParser):
             self.rows[-1].append(self._cell)
 
     def _within(self, cell: _Cell, tag: str, given: dict[str, str | None]) -> None:
-        is_control = tag in _CONTROLS or _ACTS in (given.get("class") or "").split()
-        if is_control or given.get("aria-hidden") == "true" or "hidden" in given:
+        classes = (given.get("class") or "").split()
+        if _TERM in classes:
+            return
+        is_control = tag in _CONTROLS or _ACTS in classes
+        is_away = given.get("aria-hidden") == "true" or "hidden" in given or "popover" in given
+        if is_control or is_away:
             cell.has_control = cell.has_control or is_control
             if tag not in _VOID:
                 self._skipped.append(tag)

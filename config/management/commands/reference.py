@@ -13,6 +13,7 @@ from django.core.management.base import BaseCommand, CommandError
 from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.renderers import OpenApiYamlRenderer
 
+from dashboard import glossary
 from headroom.contracts import ErrorBody, TelemetryAck, TelemetryBatch
 from headroom.jobs.schema import job_spec_schema
 from lab.matrix.schema import scenario_schema
@@ -60,6 +61,7 @@ PAGES = {
     "telemetry-batch.schema.json": telemetry_schema,
     "job-spec.schema.json": job_schema,
     "scenario.schema.json": scenarios_schema,
+    "glossary.md": glossary.page,
 }
 
 

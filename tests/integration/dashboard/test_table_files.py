@@ -27,7 +27,8 @@ OF_A_SCRIPT = "timeline-table"
 SPAN = re.compile(r"[0-9.]+ (s|min|h|d)\b")
 #: No part of what a cell tells.
 AWAY = (
-    ".//*[@aria-hidden='true' or self::svg or self::form or self::button"
+    ".//*[@aria-hidden='true' or self::svg or self::form or @popover"
+    " or (self::button and not(@class='term'))"
     " or contains(concat(' ', @class, ' '), ' row-acts ')]"
 )
 DASHES = ("", "\N{EN DASH}")

@@ -60,6 +60,13 @@ def test_pictures_controls_and_what_is_hidden_are_no_part_of_a_cell(cell: str) -
     assert read(HEAD.format(row(cell, "1", ""))).rows == [["run", 1, None]]
 
 
+def test_a_term_stands_in_a_title_without_its_meaning() -> None:
+    html = """<table><thead><tr><th><button class="term" popovertarget="a">committed</button>
+    <span popover id="a">what counts as drawn</span>, kW</th></tr></thead></table>"""
+    assert titles(html) == ["committed , kW"]
+    assert [each.name for each in read(html).columns] == ["committed_kw"]
+
+
 def test_columns_of_controls_and_hidden_ones_are_left_out() -> None:
     html = HEAD.format(row("a", "1", "<button>stop</button>"))
     assert [each.title for each in read(html).columns] == ["job", "draw, kW"]
