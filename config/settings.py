@@ -238,6 +238,7 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
                 "dashboard.context.criticals",
+                "dashboard.context.navigation",
                 "dashboard.context.schedulers",
             ],
             "builtins": ["dashboard.templatetags.tables", "dashboard.templatetags.terms"],

@@ -10,11 +10,12 @@ from django.http import HttpRequest
 
 from accounts import visibility
 from admission.executors.schedulers import standing
+from dashboard import navigation as pages
 from fleet.cache import Cache
 from policies.firings import Severity
 from policies.incidents.models import Incident
 
-__all__ = ["criticals", "criticals_of", "invalidate", "schedulers"]
+__all__ = ["criticals", "criticals_of", "invalidate", "navigation", "schedulers"]
 
 #: How old what pages say may be, s.
 _MAX_AGE_S = 2.0
@@ -49,6 +50,15 @@ def criticals_of(request: HttpRequest) -> int:
     reader = visibility.of(request)
     reader.seen([name for kind, name in found if kind == "job"])
     return sum(not reader.hides(kind, name) for kind, name in found)
+
+
+def navigation(request: HttpRequest) -> dict[str, Any]:
+    """Give pages their navigation, made where it is shown: panels have no header."""
+    if not hasattr(request, "user") or not request.user.is_authenticated:
+        return {}
+    match = request.resolver_match
+    name = (match.url_name if match else "") or ""
+    return {"navigation": partial(pages.of, request.user, name)}
 
 
 def schedulers(request: HttpRequest) -> dict[str, Any]:

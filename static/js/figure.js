@@ -28,9 +28,12 @@
   // Heights, px: of a row where a chart grows with its rows, between two rows, of a lane, and between
   // lanes and rows.
   const ROW_PX = 84;
+  const NARROW_PX = 560;
   const GAP_PX = 36;
   const LANE_PX = 17;
   const ABOVE_LANES_PX = 24;
+  // On a phone a title stands above the names of its lines: there is no room beside them.
+  const TITLE_PX = 18;
   const MARGIN = { t: 26, b: 40, r: 14 };
 
   let plotly = null;
@@ -247,9 +250,14 @@
     }));
   }
 
-  function title(text, top) {
+  function titlePx(chart, model) {
+    return chart.clientWidth < NARROW_PX && !model.grows ? TITLE_PX : 0;
+  }
+
+  function title(text, top, abovePx) {
     return {
       text,
+      yshift: abovePx,
       xref: "paper",
       yref: "paper",
       x: 0,
@@ -328,13 +336,13 @@
     };
   }
 
-  function ground(model, isNarrow) {
+  function ground(model, isNarrow, abovePx) {
     return {
-      margin: { ...MARGIN, l: model.lanes.length && !isNarrow ? 116 : 52 },
+      margin: { ...MARGIN, t: MARGIN.t + abovePx, l: model.lanes.length && !isNarrow ? 116 : 52 },
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: "system-ui, sans-serif", size: 12, color: color("--dim") },
-      // On a phone there is room for titles or for names: these are under the pointer, too.
+      // Where a chart grows there is no room for names on a phone: they are under the pointer, too.
       showlegend: !(isNarrow && model.grows),
       hovermode: "x unified",
       hoversubplots: "axis",
@@ -352,14 +360,15 @@
   function layout(chart, model, zone) {
     const { rows } = model;
     const lanes = namesOf(model);
-    const isNarrow = chart.clientWidth < 560;
-    const height = chart.clientHeight - MARGIN.t - MARGIN.b;
+    const isNarrow = chart.clientWidth < NARROW_PX;
+    const abovePx = titlePx(chart, model);
+    const height = chart.clientHeight - MARGIN.t - abovePx - MARGIN.b;
     const lanesPx = lanes.length && ABOVE_LANES_PX + LANE_PX * lanes.length;
-    const gap = GAP_PX / height;
+    const gap = (GAP_PX + abovePx) / height;
     const share = (1 - lanesPx / height - gap * (rows.length - 1)) / rows.length;
     const laneAxis = numbered("y", rows.length);
     const out = {
-      ...ground(model, isNarrow),
+      ...ground(model, isNarrow, abovePx),
       shapes: [...shades(model, zone), ...errorLines(model.errors, zone)],
       annotations: errorNames(model, zone),
       xaxis: timeAxis(model, lanes.length ? laneAxis : numbered("y", rows.length - 1), zone),
@@ -369,7 +378,7 @@
       out[numbered("legend", place)] = legend(top, isNarrow);
       out[numbered("yaxis", place)] = valueAxis(row, [Math.max(0, top - share), top]);
       const words = [row.title, row.unit].filter(Boolean).join(", ");
-      out.annotations.push(title(isNarrow && !model.grows ? row.unit || row.title : words, top));
+      out.annotations.push(title(words, top, abovePx));
     });
     if (lanes.length) {
       out[numbered("yaxis", rows.length)] = {
@@ -392,7 +401,8 @@
   // As high as its rows and lanes need.
   function fit(chart, model) {
     const lanes = namesOf(model);
-    const rowsPx = model.rows.length * (ROW_PX + GAP_PX) - GAP_PX;
+    const abovePx = titlePx(chart, model);
+    const rowsPx = model.rows.length * (ROW_PX + GAP_PX + abovePx) - GAP_PX;
     const lanesPx = lanes.length && ABOVE_LANES_PX + LANE_PX * lanes.length;
     chart.style.height = MARGIN.t + rowsPx + lanesPx + MARGIN.b + "px";
   }
