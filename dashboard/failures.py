@@ -52,6 +52,7 @@ class Line:
     job_href: str
     said: str
     more: int
+    is_observed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +136,7 @@ def _line(failure: Mapping[str, Any], fleet: FleetArrays) -> Line:
         job_href=reverse("job-page", args=[job.partition("/")[0]]) if is_named else "",
         said=failure["evidence"][0]["text"],
         more=failure["evidence_count"] - 1,
+        is_observed=failure["observed"],
     )
 
 

@@ -22,6 +22,7 @@ __all__ = [
     "COMPONENTS",
     "COUNTED",
     "Cause",
+    "Exposure",
     "Failure",
     "Kind",
     "Lemons",
@@ -110,6 +111,8 @@ _HARDWARE = frozenset(kind for kind in Kind if CAUSES[kind] is Cause.HARDWARE)
 #: (it comes again and again; a job takes its time to end; a drain waits for a rule), of a lost
 #: node, and of a job's end (a log may be a little behind).
 _AFTER_HARDWARE_S, _AFTER_END_S, _DRAINED_WITHIN_S = 600.0, 120.0, 3600.0
+#: So long after a node was last heard, what is told of it may be how it failed, s.
+_TOLD_WITHIN_S = _DRAINED_WITHIN_S
 #: So long before a failure, what explains it may have been over, s.
 _EXPLAINS_S = 600.0
 
@@ -174,6 +177,34 @@ class Failure:
 
     def has(self, *kinds: Kind) -> bool:
         return any(each.kind in kinds for each in self.signs)
+
+
+@dataclass(frozen=True, eq=False)
+class Exposure:
+    """When each node was observed in a span, an element for each. Times are Unix s.
+
+    ``start`` is after ``end`` where a node was not. ``heard`` is when it was last heard at all.
+    """
+
+    start: Floats
+    end: Floats
+    heard: Floats
+
+    @property
+    def seconds(self) -> Floats:
+        """For how long each node was observed, s."""
+        return np.maximum(np.nan_to_num(self.end - self.start, neginf=0.0), 0.0)
+
+    def holds(self, failure: Failure) -> bool:
+        """Say whether one of the nodes of a failure was observed as it came.
+
+        It may be told of after its node fell silent: the end of a job there, or a drain, within an
+        hour. What a log had from before the node was observed is not in it.
+        """
+        nodes = np.array(failure.nodes, dtype=np.int64)
+        start, heard = self.start[nodes], self.heard[nodes]
+        is_seen = (start < self.end[nodes]) & (start <= failure.at)
+        return bool((is_seen & (failure.at <= heard + _TOLD_WITHIN_S)).any())
 
 
 @dataclass(frozen=True, eq=False)

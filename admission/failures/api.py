@@ -45,7 +45,7 @@ class FailureGroupSerializer(serializers.Serializer[Any]):
     device = serializers.ChoiceField(["gpu", "node"], help_text="Whose rate it is")
     devices = serializers.IntegerField(help_text="Of the inventory of now")
     device_h = serializers.FloatField(help_text="Hours in which they were observed, added up")
-    failures = serializers.IntegerField(help_text="That count for the rate")
+    failures = serializers.IntegerField(help_text="That count for the rate: in observed time")
     causes = FailureCausesSerializer()
     rate_per_h = serializers.FloatField(allow_null=True, help_text="Of one device")
     rate_lower_per_h = serializers.FloatField(allow_null=True, help_text="95 %, exact (Poisson)")
@@ -79,6 +79,9 @@ class FailureSerializer(serializers.Serializer[Any]):
     jobs = serializers.ListField(child=serializers.CharField(), help_text="Attempts that it ended")
     evidence = FailureEvidenceSerializer(many=True)
     evidence_count = serializers.IntegerField()
+    observed = serializers.BooleanField(
+        help_text="Whether its nodes were observed then: else it counts for no rate"
+    )
 
 
 class LemonNodesSerializer(serializers.Serializer[Any]):
@@ -101,6 +104,9 @@ class FailuresSerializer(serializers.Serializer[Any]):
     lemons = LemonNodesSerializer()
     precedence = serializers.ListField(
         child=serializers.CharField(), help_text="Kinds of evidence: the first one decides"
+    )
+    unobserved = serializers.IntegerField(
+        help_text="Failures recorded outside of observed time: they count for no rate"
     )
     failures = FailureSerializer(many=True, help_text="The newest first")
     failures_left_out = serializers.IntegerField()

@@ -39,7 +39,8 @@ class By(enum.StrEnum):
 class Observation:
     """How often devices failed. Rates are per device-hour, with bounds; None: nothing observed.
 
-    ``failures`` are those that count for the rate. ``mtbf_h`` of one device, ``every_h`` of all.
+    ``failures`` are those that count for the rate: while their nodes were observed. ``mtbf_h`` is
+    of one device, ``every_h`` of all.
     """
 
     devices: int
@@ -67,7 +68,7 @@ class Group:
 
 def whole_fleet(found: Observed) -> Group:
     """Return the failures of the whole fleet, whose rate is that of a GPU."""
-    rate = rates(_one(_counted(found.failures)), _one(found.gpu_exposure_s.sum()))
+    rate = rates(_one(_counted(found.rated)), _one(found.gpu_exposure_s.sum()))
     causes = Counter(each.cause.value for each in found.failures)
     return Group("fleet", "gpu", causes, _observation(rate, 0, len(found.fleet.gpus)))
 
@@ -81,17 +82,17 @@ def groups_of(found: Observed, by: By) -> list[Group]:
         return _by_component(found)
     names, of_nodes = _KEYS[by](found.fleet)
     count = len(names)
-    groups = np.array([_group_of(each, of_nodes) for each in found.failures], dtype=np.int64)
-    is_counted = np.array([each.cause in COUNTED for each in found.failures], dtype=bool)
+    counted = [_group_of(each, of_nodes) for each in found.rated if each.cause in COUNTED]
+    groups = np.array(counted, dtype=np.int64)
     of_gpus = of_nodes[found.fleet.gpus.node]
     known = of_gpus >= 0
     exposure_s = np.bincount(of_gpus[known], found.gpu_exposure_s[known], count).astype(np.float64)
     devices = np.bincount(of_gpus[known], minlength=count)
-    numbers = np.bincount(groups[(groups >= 0) & is_counted], minlength=count)
+    numbers = np.bincount(groups[groups >= 0], minlength=count)
     rate = rates(numbers.astype(np.float64), exposure_s)
     causes: list[Counter[str]] = [Counter() for _ in names]
-    for group, failure in zip(groups.tolist(), found.failures, strict=True):
-        if group >= 0:
+    for failure in found.failures:
+        if (group := _group_of(failure, of_nodes)) >= 0:
             causes[group][failure.cause.value] += 1
     made = [
         Group(name, "gpu", causes[row], _observation(rate, row, int(devices[row])))
@@ -125,7 +126,7 @@ def _rate(group: Group, basis: str) -> GpuRate | None:
 
 def _by_component(found: Observed) -> list[Group]:
     names = list(dict.fromkeys(COMPONENTS.values()))
-    counts = Counter(each.component for each in found.failures)
+    counts = Counter(each.component for each in found.rated)
     of_gpus = np.array([name in _OF_GPUS for name in names])
     gpu_s, node_s = found.gpu_exposure_s.sum(), found.exposure_s.sum()
     rate = rates(

@@ -1,7 +1,8 @@
 """What tells of failures in a span of time, read as signs, and for how long nodes were observed.
 
-A node counts as observed from the day on which an agent for it was enrolled until that agent was
-last heard. Silences in between count as observed: what failed then would have been told later.
+A node counts as observed from the moment at which an agent for it was enrolled until that agent was
+last heard. Silences in between count as observed: what failed then would have been told later. What
+a log tells of the time before counts for no rate, as that time does not.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 from django.db.models import Model, Q, QuerySet
 from numpy.typing import NDArray
 
-from admission.core.failures import Failure, Kind, Sign, failures_of
+from admission.core.failures import Exposure, Failure, Kind, Sign, failures_of
 from admission.jobs.models import Attempt
 from fleet import snapshot
 from fleet.cache import KeyedCache
@@ -65,12 +66,21 @@ shared = KeyedCache(60.0)
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """The failures of a span, and for how long each node was observed in it, s."""
+    """The failures of a span, and when each node was observed in it.
+
+    ``rated`` are those that fell into time in which their nodes were observed: rates are of them.
+    """
 
     span: Span
     fleet: FleetArrays
     failures: list[Failure]
-    exposure_s: Floats
+    rated: list[Failure]
+    exposure: Exposure
+
+    @property
+    def exposure_s(self) -> Floats:
+        """For how long each node was observed, s."""
+        return self.exposure.seconds
 
     @property
     def gpu_exposure_s(self) -> Floats:
@@ -86,10 +96,11 @@ def of_fleet(span: Span, now: float) -> Observed:
     span = Span(span.start, min(span.end, now))
     fleet = snapshot.current()
     if span.end <= span.start:
-        return Observed(span, fleet, [], np.zeros(len(fleet.nodes)))
+        return Observed(span, fleet, [], [], _unobserved(fleet))
     found = failures_of(_signs(fleet, span))
     within = [each for each in found if span.start <= each.at < span.end]
-    return Observed(span, fleet, within, _exposure_s(fleet, span))
+    exposure = _exposure(fleet, span)
+    return Observed(span, fleet, within, list(filter(exposure.holds, within)), exposure)
 
 
 def recent(now: float) -> Observed:
@@ -229,31 +240,36 @@ def _drains(fleet: FleetArrays, span: Span) -> Iterator[Sign]:
             yield Sign(Kind.DRAIN, row.in_force_since.timestamp(), nodes, text)
 
 
-def _exposure_s(fleet: FleetArrays, span: Span) -> Floats:
-    """Return for how long each node was observed in ``span``, s. Three queries."""
-    heard = Agent.objects.filter(last_seen_at__isnull=False)
+def _unobserved(fleet: FleetArrays) -> Exposure:
+    never = np.full(len(fleet.nodes), -np.inf)
+    return Exposure(-never, never, never.copy())
+
+
+def _exposure(fleet: FleetArrays, span: Span) -> Exposure:
+    """Return when each node was observed in ``span``. Three queries."""
+    rows = Agent.objects.filter(last_seen_at__isnull=False)
     lives = {
-        pk: (max(made.timestamp(), span.start), min(last.timestamp(), span.end))
-        for pk, made, last in heard.values_list("pk", "created_at", "last_seen_at")
+        pk: (made.timestamp(), last.timestamp())
+        for pk, made, last in rows.values_list("pk", "created_at", "last_seen_at")
         if last is not None
     }
-    begin = np.full(len(fleet.nodes), np.inf)
-    end = np.full(len(fleet.nodes), -np.inf)
+    found = _unobserved(fleet)
 
     def observe(agent: int, nodes: NDArray[np.int64] | NDArray[np.bool_]) -> None:
         if agent in lives:
-            begin[nodes] = np.minimum(begin[nodes], lives[agent][0])
-            end[nodes] = np.maximum(end[nodes], lives[agent][1])
+            found.start[nodes] = np.minimum(found.start[nodes], lives[agent][0])
+            found.heard[nodes] = np.maximum(found.heard[nodes], lives[agent][1])
 
-    rows = fleet.nodes.index_by_id
+    row_of_node = fleet.nodes.index_by_id
     by_agent: dict[int, list[int]] = {}
     for agent, node in Agent.nodes.through.objects.values_list("agent_id", "node_id"):
-        if node in rows:
-            by_agent.setdefault(agent, []).append(rows[node])
-    for agent, found in by_agent.items():
-        observe(agent, np.array(found, dtype=np.int64))
+        if node in row_of_node:
+            by_agent.setdefault(agent, []).append(row_of_node[node])
+    for agent, nodes in by_agent.items():
+        observe(agent, np.array(nodes, dtype=np.int64))
     site_of_node = fleet.racks.site[fleet.nodes.rack]
     for agent, site in Agent.sites.through.objects.values_list("agent_id", "site_id"):
         if site in fleet.sites.index_by_id:
             observe(agent, site_of_node == fleet.sites.index_by_id[site])
-    return np.where(np.isfinite(begin), np.maximum(end - begin, 0.0), 0.0)
+    start = np.maximum(found.start, span.start)
+    return Exposure(start, np.minimum(found.heard, span.end), found.heard)

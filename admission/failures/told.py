@@ -9,7 +9,6 @@ from accounts.visibility import Visibility
 from admission.core.failures import Cause, Failure, Kind, lemons_of
 from admission.failures.grouping import By, Group, groups_of, whole_fleet
 from admission.failures.reading import Observed
-from fleet.snapshot import FleetArrays
 
 __all__ = ["MOST_FAILURES", "MOST_GROUPS", "PRECEDENCE", "evidence_of", "told"]
 
@@ -33,7 +32,8 @@ def told(found: Observed, by: By, visibility: Visibility) -> dict[str, Any]:
         "groups_left_out": max(len(groups) - MOST_GROUPS, 0),
         "lemons": _lemons(found),
         "precedence": PRECEDENCE,
-        "failures": _failures(newest, found.fleet, visibility),
+        "unobserved": len(found.failures) - len(found.rated),
+        "failures": _failures(newest, found, visibility),
         "failures_left_out": len(found.failures) - len(newest),
     }
 
@@ -54,22 +54,22 @@ def _group(group: Group) -> dict[str, Any]:
 
 
 def _lemons(found: Observed) -> dict[str, Any]:
-    lemons = lemons_of(found.failures, found.exposure_s)
+    lemons = lemons_of(found.rated, found.exposure_s)
     names = [found.fleet.nodes.names[row] for row in lemons.nodes]
     return {"nodes": names, "failures": lemons.failures, "share": lemons.share}
 
 
 def _failures(
-    newest: list[Failure], fleet: FleetArrays, visibility: Visibility
+    newest: list[Failure], found: Observed, visibility: Visibility
 ) -> list[dict[str, Any]]:
     # Look-ups for all at once.
     visibility.seen([job for each in newest for job in each.jobs])
     visibility.read(sign.text for each in newest for sign in each.signs)
-    return [_failure(each, fleet, visibility) for each in newest]
+    return [_failure(each, found, visibility) for each in newest]
 
 
-def _failure(failure: Failure, fleet: FleetArrays, visibility: Visibility) -> dict[str, Any]:
-    nodes = failure.nodes
+def _failure(failure: Failure, found: Observed, visibility: Visibility) -> dict[str, Any]:
+    nodes, fleet = failure.nodes, found.fleet
     return {
         "at": failure.at,
         "cause": failure.cause.value,
@@ -87,6 +87,7 @@ def _failure(failure: Failure, fleet: FleetArrays, visibility: Visibility) -> di
             for sign in failure.signs[:_MOST_SIGNS]
         ],
         "evidence_count": len(failure.signs),
+        "observed": found.exposure.holds(failure),
     }
 
 

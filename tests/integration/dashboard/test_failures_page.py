@@ -56,6 +56,16 @@ def test_failures_have_cause_place_job_and_evidence() -> None:
     assert "at least one in 86 % of cases" in text
 
 
+def test_a_failure_from_before_its_node_was_observed_is_told_apart() -> None:
+    two_nodes()
+    xid("n1", 79, 24.0 * 20)
+    text = opened()
+    assert "1 failure on 4 GPUs: 1 hardware" in text
+    assert "(not observed then)" in text
+    assert "1 failure fell outside of observed time" in text
+    assert "over 13 d" in text
+
+
 def test_rates_can_be_by_rack() -> None:
     two_nodes()
     xid("n2", 48, 5.0)

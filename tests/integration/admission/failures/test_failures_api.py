@@ -10,12 +10,12 @@ from django.test import Client
 
 from accounts.roles import Role
 from fleet import snapshot
-from fleet.models import Gpu, PowerDomain, Rack
+from fleet.models import Gpu, Node, PowerDomain, Rack
 from headroom.contracts import ThrottleCause
 from policies.incidents.models import Incident
 from policies.restrictions.models import Restriction
 from telemetry.faults.models import EccEvent
-from telemetry.models import ThrottleEvent
+from telemetry.models import Agent, ThrottleEvent
 from telemetry.throttle.rules import Severity
 from tests.builders.accounts import api_client, bearer, make_token, make_user
 from tests.builders.readings import make_node
@@ -166,9 +166,39 @@ def test_a_node_that_fails_again_and_again_is_named_with_its_share() -> None:
 def test_what_nobody_observed_has_no_rate() -> None:
     xid("n1", 79, 24.0 * 20)
     found = ask({"from": str(at(24 * 30).timestamp()), "to": str(at(24 * 15).timestamp())})
-    assert found["fleet"]["failures"] == 1
+    assert (found["fleet"]["causes"]["hardware"], found["fleet"]["failures"]) == (1, 0)
     assert (found["fleet"]["device_h"], found["fleet"]["rate_per_h"]) == (0.0, None)
     assert found["fleet"]["rate_upper_per_h"] is None
+
+
+def test_what_a_log_had_from_before_its_agent_was_enrolled_is_told_and_counts_for_no_rate() -> None:
+    observe([make_node("new", rack="B01")], days=0.001)
+    snapshot.fresh()
+    for hours in range(6):
+        xid("new", 79, 24.0 + hours)
+    xid("n1", 79, 5.0)
+    found = ask()
+    assert (found["unobserved"], found["fleet"]["causes"]["hardware"]) == (6, 7)
+    assert {each["nodes"][0]: each["observed"] for each in found["failures"]} == {
+        "new": False, "n1": True,
+    }  # fmt: skip
+    assert (found["fleet"]["failures"], found["lemons"]["nodes"]) == (1, [])
+    assert found["fleet"]["mtbf_h"] == pytest.approx(960.0, rel=1e-3)
+    assert groups(found)["gpu"]["failures"] == 1
+    by_rack = groups(ask({"by": "rack"}))
+    assert (by_rack["oslo/B01"]["failures"], by_rack["oslo/B01"]["rate_per_h"]) == (0, 0.0)
+    assert by_rack["oslo/B01"]["causes"]["hardware"] == 6
+
+
+def test_a_node_that_fell_silent_as_it_failed_counts_with_what_ended_there() -> None:
+    observe([Node.objects.get(name="n2")])
+    Agent.objects.filter(name="agent-n1").update(last_seen_at=at(3.1))
+    end_job("llama", 3.0, "lost", why="n1: not heard for 60 s")
+    xid("n2", 79, 1.0)
+    found = ask()
+    assert (found["unobserved"], found["fleet"]["failures"]) == (0, 2)
+    Agent.objects.filter(name="agent-n1").update(last_seen_at=at(5.0))
+    assert ask()["unobserved"] == 1
 
 
 def test_failures_outside_of_the_span_are_left_out() -> None:
