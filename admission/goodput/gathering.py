@@ -25,13 +25,9 @@ from admission.goodput.steps import Attempts, Floats, Reports, times_us
 from admission.jobs.models import Attempt
 from fleet.slicing import sliced
 from fleet.tables import FleetArrays
-from headroom.contracts import LimitState
 from headroom.jobs.array import name_in_spec
-from policies.caps.orders import OWNER as CONTROLLER
-from policies.restrictions.kinds import LIMITS, RestrictionKind, gpus_in
-from policies.restrictions.models import Restriction
-from policies.scopes import Scope, ScopeKind, UnknownScope
-from telemetry.limits.models import LimitReport
+from policies.restrictions.kinds import RestrictionKind
+from policies.scopes import Scope, ScopeKind
 from telemetry.models import ReportedJob
 from telemetry.rollups.spec import HOUR_S, HOURS, MAX_GAP_S, MINUTE_S, MINUTES
 from telemetry.samples import GPU, JOB
@@ -44,7 +40,6 @@ __all__ = ["Gathered", "Held", "gather", "held_in"]
 
 #: Ids of GPUs whose readings are looked at together: an hour of them is some 10 MB.
 _IDS_AT_ONCE = 8_192
-_NO_SPANS = GpuSpans(**times_us((), (), ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +47,8 @@ class Held:
     """An attempt that held GPUs, and whose it is. Times are Unix s; NaN: not yet."""
 
     pk: int
+    #: job/phase/number: a loop may report as each of the three
+    key: str
     number: int
     phase_id: int
     job: str
@@ -80,6 +77,7 @@ def gather(span: Span, fleet: FleetArrays) -> Gathered:
     """Read all that was recorded in ``span``. Some ten queries, and readings by ranges of ids."""
     held = held_in(span)
     parts, ids = _parts(fleet)
+    on_parts = Onto(parts.gpu)
     attempts = _attempts(held)
     part, gang = _held_parts(held, sliced(fleet))
     numbers = {each.pk: at for at, each in enumerate(held)}
@@ -104,12 +102,12 @@ def gather(span: Span, fleet: FleetArrays) -> Gathered:
         heard=heard,
         reached=reached,
         pauses=records.pauses(numbers, span),
-        caps=_joined([records.caps_of_attempts(numbers, span), GpuSpans(**whole)]),
-        part_caps=_joined([_caps(fleet, parts, span), _controller_caps(fleet, parts, span)]),
+        caps=records.joined([records.caps_of_attempts(numbers, span), GpuSpans(**whole)]),
+        part_caps=on_parts.put(records.caps_of_gpus(fleet, span)),
         throttle=records.throttle(ids, span, is_fleet=True),
         busy=busy,
         idle=idle,
-        drained=_drained(fleet, parts, span),
+        drained=on_parts.put(_drained(fleet, span)),
     )
     return Gathered(found, held, fleet)
 
@@ -135,7 +133,7 @@ def held_in(span: Span) -> list[Held]:
         Attempt.objects.overlapping(span.start_at, span.end_at)
         .order_by("pk")
         .values_list(
-            "pk", "number", "phase", "phase__job__name", "phase__job__project__name",
+            "pk", "key", "number", "phase", "phase__job__name", "phase__job__project__name",
             "phase__job__job_class", "phase__name", "phase__element", "dispatched_at", "started_at",
             "ended_at", "phase__started_at", "placement__gpus", "placement__slices",
             "placement__power_cap_w",
@@ -143,7 +141,7 @@ def held_in(span: Span) -> list[Held]:
     )  # fmt: skip
     return [
         Held(
-            pk, number, phase_id, job, project, job_class,
+            pk, key, number, phase_id, job, project, job_class,
             phase if element is None else name_in_spec(phase),
             dispatched.timestamp(),
             began.timestamp() if began else np.nan,
@@ -151,8 +149,8 @@ def held_in(span: Span) -> list[Held]:
             (first or dispatched).timestamp(),
             gpus or {}, slices or {}, cap is not None,
         )
-        for pk, number, phase_id, job, project, job_class, phase, element, dispatched, began, ended,
-        first, gpus, slices, cap in rows
+        for pk, key, number, phase_id, job, project, job_class, phase, element, dispatched, began,
+        ended, first, gpus, slices, cap in rows
     ]  # fmt: skip
 
 
@@ -179,20 +177,16 @@ def _held_parts(held: Sequence[Held], fleet: FleetArrays) -> tuple[Ints, Ints]:
     return part, np.repeat(np.arange(len(held)), [len(of_one) for of_one in rows])
 
 
-def _joined(all_: Sequence[GpuSpans]) -> GpuSpans:
-    return GpuSpans(
-        gpu=np.concatenate([each.gpu for each in all_]),
-        start_us=np.concatenate([each.start_us for each in all_]),
-        end_us=np.concatenate([each.end_us for each in all_]),
-    )
-
-
 # --- What loops reported -------------------------------------------------------------------------
 
 
 def _reports(held: Sequence[Held], attempts: Attempts, span: Span) -> tuple[Reports, Bools, Floats]:
     """Return reports, and which attempts had reported, and reached what, before."""
-    jobs = {each.job: int(at) for each, at in zip(held, attempts.job, strict=True)}
+    jobs = {
+        name: int(at)
+        for each, at in zip(held, attempts.job, strict=True)
+        for name in (each.job, each.key.rpartition("/")[0], each.key)
+    }
     rows = ReportedJob.objects.filter(name__in=jobs).values_list("pk", "name")
     number_of = {pk: jobs[name] for pk, name in rows}
     window = Window(span.start - MAX_GAP_S, span.end + MAX_GAP_S)
@@ -264,11 +258,11 @@ def _reached(held: Sequence[Held], attempts: Attempts, hours: Reports) -> Floats
 def _readings(fleet: FleetArrays, ids: Ints, span: Span) -> tuple[GpuSpans, GpuSpans]:
     """Return when parts were read, and their GPUs worked, and did not."""
     onto = Onto(ids)
-    busy, idle = [_NO_SPANS], [_NO_SPANS]
+    busy, idle = [records.NO_SPANS], [records.NO_SPANS]
     for readings in _by_minute(fleet, span):
         busy.append(onto.put(readings.spans(works=True)))
         idle.append(onto.put(readings.spans(works=False)))
-    return _joined(busy), _joined(idle)
+    return records.joined(busy), records.joined(idle)
 
 
 def _by_minute(fleet: FleetArrays, span: Span) -> Iterator[Readings]:
@@ -301,8 +295,8 @@ def _works(found: Columns, keep: Any, row: Any, least_w: Floats, is_split: Any) 
 # --- What was in force ---------------------------------------------------------------------------
 
 
-def _drained(fleet: FleetArrays, parts: Parts, span: Span) -> GpuSpans:
-    """Return when a drain, ours or a scheduler's, or maintenance kept gangs off parts."""
+def _drained(fleet: FleetArrays, span: Span) -> GpuSpans:
+    """Return when a drain, ours or a scheduler's, or maintenance kept gangs off GPUs, by row."""
     of_schedulers = Q(kind=RestrictionKind.NO_NEW_LAUNCHES, owner__startswith=OF_SCHEDULERS)
     kept = Booking.objects.filter(
         project=None, starts_at__lt=span.end_at, ends_at__gt=span.start_at
@@ -312,52 +306,5 @@ def _drained(fleet: FleetArrays, parts: Parts, span: Span) -> GpuSpans:
         for nodes, start, end, over in kept.values_list("nodes", "starts_at", "ends_at", "ended_at")
         for node in nodes
     ]
-    drains = _in_force(Q(kind=RestrictionKind.DRAIN) | of_schedulers, span)
-    return _on_scopes([*drains, *maintenance], fleet, parts)
-
-
-def _caps(fleet: FleetArrays, parts: Parts, span: Span) -> GpuSpans:
-    return _on_scopes(_in_force(Q(kind__in=LIMITS), span), fleet, parts)
-
-
-def _in_force(which: Q, span: Span) -> list[tuple[Scope, float, float]]:
-    """Return the scopes of restrictions and when these were in force. One query."""
-    rows = Restriction.objects.filter(
-        which, Q(ended_at=None) | Q(ended_at__gt=span.start_at), effect_at__lt=span.end_at,
-        expires_at__gt=span.start_at,
-    ).order_by()  # fmt: skip
-    return [
-        (Scope(ScopeKind(kind), name), begun.timestamp(), min(over or ends, ends).timestamp())
-        for kind, name, begun, over, ends in rows.values_list(
-            "scope_kind", "scope_name", "effect_at", "ended_at", "expires_at"
-        )
-        if begun is not None
-    ]
-
-
-def _on_scopes(
-    found: Sequence[tuple[Scope, float, float]], fleet: FleetArrays, parts: Parts
-) -> GpuSpans:
-    """Return spans of scopes as spans of the parts that are there now."""
-    spans = [_NO_SPANS]
-    for scope, start, end in found:
-        try:
-            there = np.flatnonzero(gpus_in(fleet, scope)[parts.gpu])
-        except UnknownScope:
-            continue
-        spans.append(GpuSpans(**times_us(there, [start] * there.size, [end] * there.size)))
-    return _joined(spans)
-
-
-def _controller_caps(fleet: FleetArrays, parts: Parts, span: Span) -> GpuSpans:
-    """Return since when parts have the caps of the controller that they have, as agents tell.
-
-    Of caps that were lifted or changed since, agents' last reports do not tell.
-    """
-    rows = LimitReport.objects.filter(
-        limit__startswith=CONTROLLER, state=LimitState.APPLIED, at__lt=span.end_at
-    ).values_list("node__name", "gpu_index", "at")
-    places = fleet.gpu_index_by_node
-    named = ((places.get((node, -1 if gpu is None else gpu)), at) for node, gpu, at in rows)
-    by_gpu = records.spans_of(((gpu, at, None) for gpu, at in named if gpu is not None), span)
-    return Onto(parts.gpu).put(by_gpu)
+    drains = records.in_force(Q(kind=RestrictionKind.DRAIN) | of_schedulers, span)
+    return records.on_scopes([*drains, *maintenance], fleet)

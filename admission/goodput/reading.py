@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from admission.core.account import LEVERS, GpuSpans, Ints
-from admission.core.fleet_account import Gangs, Parts, gang_accounts
+from admission.core.fleet_account import Gangs, Onto, Parts, gang_accounts
 from admission.goodput import records, steps
 from admission.goodput.steps import times_us
 from admission.jobs.models import Attempt, Job
 from fleet import snapshot
+from fleet.snapshot import FleetArrays
 from telemetry import series
 from telemetry.models import ReportedJob
 from telemetry.rollups.spec import MAX_GAP_S
@@ -77,25 +78,28 @@ def lived(job: Job, now: float) -> Span | None:
 def of_job(job: Job, span: Span, now: float) -> JobAccount:
     """Return where the time of a job's GPUs went in ``span``, as far as it is over.
 
-    Four queries, and those of one or two series of the job's reports. Raises
+    Seven queries, and those of one or two series of the job's reports. Raises
     :class:`ParameterError` where that is too much.
     """
     span = Span(span.start, min(span.end, now))
     if span.end <= span.start:
         return JobAccount(span, ())
-    every = list(Attempt.objects.filter(phase__job=job).select_related("phase").order_by("pk"))
+    attempts_of = Attempt.objects.filter(phase__job=job).select_related("phase__job")
+    every = list(attempts_of.order_by("pk"))
     rows = [row for row in every if _end(row, now) > span.start and _start(row) < span.end]
     if len(rows) > MOST_ATTEMPTS:
         raise ParameterError("from", f"more than {MOST_ATTEMPTS} attempts: ask for a shorter span")
     gpus = [sum(map(len, row.placement.get("gpus", {}).values())) for row in rows]
     attempts = _attempts(every, now)
-    told = steps.told(_read(job, steps.FIELDS, _wider(span), now), attempts)
+    told = _told(every, steps.FIELDS, _wider(span), attempts, now)
     # The first report that was read is its first: until then it was starting.
     first = told.firsts(len(every))
     first[attempts.began < span.start - MAX_GAP_S] = np.nan
     numbers = np.array([row.number for row in every])
     place = {row.pk: at for at, row in enumerate(every)}
     of_row = np.array([place[row.pk] for row in rows], dtype=np.int64)
+    fleet = snapshot.current()
+    gpu = _gpus(rows, fleet)
     gangs = Gangs(
         held=GpuSpans(
             **times_us(
@@ -106,13 +110,14 @@ def of_job(job: Job, span: Span, now: float) -> JobAccount:
         ),
         gang=np.repeat(of_row, gpus),
         spans=[
-            *told.steps(_reached(job, every, attempts, told, span, now)),
+            *told.steps(_reached(every, attempts, told, span, now)),
             *steps.starts(attempts, numbers, first),
             records.pauses(place, span),
         ],
         shares=told.shares(),
-        caps=[records.caps_of_attempts(place, span)],
-        part_shares=records.throttle(_ids(rows), span),
+        caps=[records.caps_of_attempts(place, span), _placed_caps(every, now)],
+        part_shares=records.throttle(np.append(fleet.gpus.ids, -1)[gpu], span),
+        part_caps=[Onto(gpu).put(records.caps_of_gpus(fleet, span))],
     )
     found = gang_accounts(
         Parts.whole(np.zeros(sum(gpus), dtype=np.int64)),
@@ -162,12 +167,27 @@ def _wider(span: Span) -> Span:
     return Span(span.start - MAX_GAP_S, span.end + MAX_GAP_S)
 
 
-def _read(job: Job, fields: tuple[str, ...], span: Span, now: float) -> steps.Reports:
-    """Return what a job's loop reported. Two queries of a series, or more where it is long ago."""
-    known = ReportedJob.objects.filter(name=job.name).values_list("pk", flat=True).first()
-    if known is None:
-        nothing = dict.fromkeys(fields, np.empty(0))
-        return steps.Reports(np.empty(0, dtype=np.int64), np.empty(0), None, nothing)
+def _told(
+    rows: Sequence[Attempt],
+    fields: tuple[str, ...],
+    span: Span,
+    attempts: steps.Attempts,
+    now: float,
+) -> steps.Told:
+    """Return what the loops of a job's attempts reported, under whichever name.
+
+    A query, and for each name that was used two of a series, or more where it is long ago.
+    """
+    names = {name for row in rows for name in row.reports_as}
+    known = ReportedJob.objects.filter(name__in=names).order_by("pk").values_list("pk", flat=True)
+    nothing = dict.fromkeys(fields, np.empty(0))
+    none = steps.Reports(np.empty(0, dtype=np.int64), np.empty(0), None, nothing)
+    found = [none, *(_read(each, fields, span, now) for each in known)]
+    return steps.Told.joined([steps.told(each, attempts) for each in found])
+
+
+def _read(known: int, fields: tuple[str, ...], span: Span, now: float) -> steps.Reports:
+    """Return what was reported under a name. Two queries of a series, or more."""
     found = series.query(
         SeriesRequest(
             kind=Kind.JOB, id=known, fields=fields, start=span.start, end=span.end,
@@ -184,7 +204,6 @@ def _read(job: Job, fields: tuple[str, ...], span: Span, now: float) -> steps.Re
 
 
 def _reached(
-    job: Job,
     rows: Sequence[Attempt],
     attempts: steps.Attempts,
     told: steps.Told,
@@ -195,7 +214,7 @@ def _reached(
     top = told.reached(len(rows))
     first = attempts.dispatched[attempts.counts].min(initial=np.inf)
     if first < span.start - 1.0:
-        earlier = steps.told(_read(job, ("step",), Span(first, span.start), now), attempts)
+        earlier = _told(rows, ("step",), Span(first, span.start), attempts, now)
         top = np.maximum(top, earlier.reached(len(rows)))
     reached = np.full(len(rows), -1.0)
     by_phase: dict[int, float] = defaultdict(lambda: -1.0)
@@ -205,13 +224,20 @@ def _reached(
     return reached
 
 
-def _ids(rows: Sequence[Attempt]) -> Ints:
-    """Return the ids of the GPUs of attempts one after the other, -1 where one is gone."""
-    row_of, ids = snapshot.current().gpu_index_by_node, snapshot.current().gpus.ids
+def _placed_caps(rows: Sequence[Attempt], now: float) -> GpuSpans:
+    """Return when attempts held GPUs that they were placed on under a cap, by their number."""
+    capped = [at for at, row in enumerate(rows) if row.placement.get("power_cap_w") is not None]
+    start, end = [_start(rows[at]) for at in capped], [_end(rows[at], now) for at in capped]
+    return GpuSpans(**times_us(capped, start, end))
+
+
+def _gpus(rows: Sequence[Attempt], fleet: FleetArrays) -> Ints:
+    """Return the rows of the GPUs of attempts one after the other, -1 where one is gone."""
+    row_of = fleet.gpu_index_by_node
     named = [
         row_of.get((node, index), -1)
         for row in rows
         for node, gpus in row.placement.get("gpus", {}).items()
         for index in gpus
     ]
-    return np.append(ids, -1)[np.array(named, dtype=np.int64)]
+    return np.array(named, dtype=np.int64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 import numpy as np
@@ -12,11 +12,22 @@ from admission.core.account import PPM, Cause, GpuSpans, Ints, Shares, Whole, th
 from admission.core.fleet_account import Onto
 from admission.directives.models import Directive
 from admission.goodput.steps import times_us
-from headroom.contracts import ThrottleCause
+from fleet.tables import FleetArrays
+from headroom.contracts import LimitState, ThrottleCause
+from policies.caps.orders import OWNER as CONTROLLER
+from policies.restrictions.kinds import LIMITS, gpus_in
+from policies.restrictions.models import Restriction
+from policies.scopes import Scope, ScopeKind, UnknownScope
+from telemetry.limits.models import LimitReport
 from telemetry.models import ThrottleEvent
 from telemetry.spans import Span
 
-__all__ = ["caps_of_attempts", "pauses", "spans_of", "throttle"]
+__all__ = [
+    "NO_SPANS", "caps_of_attempts", "caps_of_gpus", "in_force", "joined", "on_scopes", "pauses",
+    "spans_of", "throttle",
+]  # fmt: skip
+
+NO_SPANS = GpuSpans(**times_us((), (), ()))
 
 
 def spans_of(rows: Iterable[tuple[int, datetime, datetime | None]], span: Span) -> GpuSpans:
@@ -89,3 +100,61 @@ def throttle(ids: Ints, span: Span, *, is_fleet: bool = False) -> list[Shares]:
 def _lost_ppm(lost_s: float, length_s: float) -> int:
     """Return the share of its clock that a GPU lost over an event; 0 where it is not known."""
     return round(min(max(lost_s / max(length_s, 1e-6), 0.0), 1.0) * PPM)
+
+
+# --- What was in force ---------------------------------------------------------------------------
+
+
+def caps_of_gpus(fleet: FleetArrays, span: Span) -> GpuSpans:
+    """Return when GPUs were under a cap of ours, by row. Two queries."""
+    limits = on_scopes(in_force(Q(kind__in=LIMITS), span), fleet)
+    return joined([limits, _controller_caps(fleet, span)])
+
+
+def in_force(which: Q, span: Span) -> list[tuple[Scope, float, float]]:
+    """Return the scopes of restrictions and when these were in force. One query."""
+    rows = Restriction.objects.filter(
+        which, Q(ended_at=None) | Q(ended_at__gt=span.start_at), effect_at__lt=span.end_at,
+        expires_at__gt=span.start_at,
+    ).order_by()  # fmt: skip
+    return [
+        (Scope(ScopeKind(kind), name), begun.timestamp(), min(over or ends, ends).timestamp())
+        for kind, name, begun, over, ends in rows.values_list(
+            "scope_kind", "scope_name", "effect_at", "ended_at", "expires_at"
+        )
+        if begun is not None
+    ]
+
+
+def on_scopes(found: Sequence[tuple[Scope, float, float]], fleet: FleetArrays) -> GpuSpans:
+    """Return spans of scopes as spans of the GPUs that are there now, by row."""
+    spans = [NO_SPANS]
+    for scope, start, end in found:
+        try:
+            there = np.flatnonzero(gpus_in(fleet, scope))
+        except UnknownScope:
+            continue
+        spans.append(GpuSpans(**times_us(there, [start] * there.size, [end] * there.size)))
+    return joined(spans)
+
+
+def joined(all_: Sequence[GpuSpans]) -> GpuSpans:
+    """Return all of several spans."""
+    return GpuSpans(
+        gpu=np.concatenate([each.gpu for each in all_]),
+        start_us=np.concatenate([each.start_us for each in all_]),
+        end_us=np.concatenate([each.end_us for each in all_]),
+    )
+
+
+def _controller_caps(fleet: FleetArrays, span: Span) -> GpuSpans:
+    """Return since when GPUs have the caps of the controller that they have, as agents tell.
+
+    Of caps that were lifted or changed since, agents' last reports do not tell.
+    """
+    rows = LimitReport.objects.filter(
+        limit__startswith=CONTROLLER, state=LimitState.APPLIED, at__lt=span.end_at
+    ).values_list("node__name", "gpu_index", "at")
+    places = fleet.gpu_index_by_node
+    named = ((places.get((node, -1 if gpu is None else gpu)), at) for node, gpu, at in rows)
+    return spans_of(((gpu, at, None) for gpu, at in named if gpu is not None), span)

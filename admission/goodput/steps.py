@@ -64,6 +64,16 @@ class Told:
     end: Floats
     fields: Mapping[str, Floats]
 
+    @classmethod
+    def joined(cls, parts: Sequence[Told]) -> Told:
+        """Return all of several, which have the same fields."""
+        return cls(
+            np.concatenate([each.attempt for each in parts]),
+            np.concatenate([each.start for each in parts]),
+            np.concatenate([each.end for each in parts]),
+            {name: np.concatenate([p.fields[name] for p in parts]) for name in parts[0].fields},
+        )
+
     def firsts(self, attempts: int) -> Floats:
         """Return when the first report of each attempt begins, NaN: it has none."""
         found = np.full(attempts, np.inf)

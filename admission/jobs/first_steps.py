@@ -26,7 +26,8 @@ _STARTS = 20
 #: A loop that has made no step by then is not waited for, and neither are readings of longer ago.
 _MOST = timedelta(hours=6)
 
-# A loop reports as its job, its phase or its attempt. Each index scan is of one job and some hours.
+# A loop reports as its job, its phase or its attempt. Ranks that made no step tell of their memory
+# and of no time of a step: so they begin. Each index scan is of one job and some hours.
 _FIRST = """
 SELECT asked.place, extract(epoch FROM min(first.ts) - min(asked.since))::float8
 FROM unnest(%(places)s::int[], %(names)s::text[], %(since)s::timestamptz[],
@@ -35,6 +36,7 @@ JOIN telemetry_reportedjob AS job ON job.name = asked.name
 CROSS JOIN LATERAL (
     SELECT ts FROM job_sample
     WHERE job_id = job.id AND ts >= asked.since AND ts < asked.until AND step IS NOT NULL
+        AND (rank_mem_bytes IS NULL OR step_time_s IS NOT NULL)
     ORDER BY ts LIMIT 1
 ) AS first
 GROUP BY asked.place
@@ -126,8 +128,7 @@ def _took_s(attempts: Iterable[Attempt]) -> list[float]:
         since = each.started_at
         if since is not None:
             until = min(each.ended_at or since + _MOST, since + _MOST)
-            names = (each.phase.job.name, each.phase.key, each.key)
-            asked += [(place, name, since, until) for name in names]
+            asked += [(place, name, since, until) for name in each.reports_as]
     if not asked:
         return []
     columns: dict[str, Any] = dict(

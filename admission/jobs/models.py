@@ -530,6 +530,11 @@ class Attempt(models.Model):
     def __str__(self) -> str:
         return self.key
 
+    @property
+    def reports_as(self) -> tuple[str, str, str]:
+        """The names under which its loop may report: job, phase or attempt."""
+        return self.phase.job.name, self.phase.key, self.key
+
 
 class JobRevision(models.Model):
     """A job's specification as it was before it was amended."""

@@ -27,7 +27,7 @@ from telemetry.models import CheckpointFact, ReportedJob
 from telemetry.series import Kind
 from telemetry.spans import Span
 
-__all__ = ["figure", "lived"]
+__all__ = ["figure", "lived", "reporting"]
 
 _JOB_ROWS = (
     RowSpec("loss", "Training loss", "", Kind.JOB, (Line("loss", "loss"),)),
@@ -60,7 +60,7 @@ def figure(attempt: Attempt, look: Look, fleet: FleetArrays, visibility: Visibil
     gpus = gpus_of(attempt, fleet)
     place = Place(gpus, _nodes_of(gpus, fleet))
     read = [
-        *places.read_rows(_JOB_ROWS, _reporting(attempt, look.span), look),
+        *places.read_rows(_JOB_ROWS, reporting(attempt, look.span), look),
         *places.rows(place, fleet, look),
     ]
     return Figure(
@@ -80,13 +80,13 @@ def _nodes_of(gpus: Sequence[int], fleet: FleetArrays) -> list[int]:
     return sorted(int(fleet.nodes.ids[row]) for row in rows)
 
 
-def _reporting(attempt: Attempt, span: Span) -> list[int]:
+def reporting(attempt: Attempt, span: Span) -> list[int]:
     """Return the ids under which its training loop reports, and nobody else's. Two queries."""
     overlapping = Attempt.objects.overlapping(span.start_at, span.end_at)
     others = overlapping.filter(phase__job=attempt.phase.job_id).exclude(pk=attempt.pk)
-    names = [attempt.key, attempt.phase.key]
+    job, *names = attempt.reports_as
     if not others.exists():
-        names.append(attempt.phase.job.name)
+        names.append(job)
     return list(ReportedJob.objects.filter(name__in=names).values_list("pk", flat=True))
 
 

@@ -106,11 +106,14 @@ class Session(Sections):
         return self
 
     def begin(self) -> None:
-        """Say that directives are heard. In place of ``with``, where signals mean something else.
+        """Say that the loop begins, and that directives are heard.
 
-        Whoever calls it asks the session to end by :meth:`ask_to_leave`, and ends it by
-        :meth:`end`.
+        In place of ``with``, where signals mean something else. Whoever calls it asks the session
+        to end by :meth:`ask_to_leave`, and ends it by :meth:`end`.
         """
+        if self._sender is not None:
+            # What was before this was the start; what comes now is steps.
+            self._report(self._clock())
         if self._mailbox is not None:
             self._say()
             self._offer()

@@ -8,6 +8,7 @@ and counted.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import selectors
 import socket
@@ -33,6 +34,9 @@ logger = logging.getLogger(__name__)
 #: as fast as anybody may have us work.
 _AT_ONCE, _PAUSE_S = 64, 0.02
 _WAIT_S = 0.5
+#: So long a row waits for ranks that have reported before, s: they do so each second, and not at
+#: the same moment. A row of some of them would tell of what these alone waited for.
+_WHOLE_S = 3.0
 #: A rank whose steps take so much longer than the median rank's stands out.
 _STANDS_OUT = 1.1
 #: Ranks that one machine has of one attempt, at most, and stores of its checkpoints.
@@ -92,23 +96,30 @@ class Fold:
 
     def __init__(self) -> None:
         self._ranks: dict[int, _Rank] = {}
+        #: the ranks that were in the last row
+        self._before: frozenset[int] = frozenset()
+        self._since = math.inf
         self._world = 1
 
-    def add(self, report: RankReport) -> None:
-        """Take a report."""
+    def add(self, report: RankReport, now: float = 0.0) -> None:
+        """Take a report that came at ``now``, s."""
         if report.rank in self._ranks or len(self._ranks) < _MOST_RANKS:
+            self._since = min(self._since, now)
             self._ranks.setdefault(report.rank, _Rank()).add(report)
             self._world = report.world
 
-    def row(self, job: str) -> Row | None:
+    def row(self, job: str, now: float = math.inf) -> Row | None:
         """Return what came since the last row, as that of the job; None: nothing did.
 
+        None as well where ranks of the last row have not reported yet, for three seconds at most.
         A step takes as long as on the slowest rank. Samples are those of the whole gang, taking the
         ranks of other machines for as fast as those here.
         """
-        ranks, self._ranks = self._ranks, {}
-        if not ranks:
+        is_whole = self._before <= self._ranks.keys()
+        if not self._ranks or not (is_whole or now - self._since >= _WHOLE_S):
             return None
+        ranks, self._ranks, self._since = self._ranks, {}, math.inf
+        self._before = frozenset(ranks)
         losses = [rank.loss for rank in ranks.values() if rank.loss is not None]
         of_all = max(self._world / len(ranks), 1.0)
         timed = [rank for rank in ranks.values() if rank.span_s > 0]
@@ -153,10 +164,19 @@ class _Desk:
     #: what was told last of each store, by site, and when, Unix s
     stores: dict[str, tuple[float, StoreState]] = field(default_factory=dict)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody is listened to any more."""
+        return self.socket.fileno() < 0
+
+    def row(self, now: float) -> Row | None:
+        """Return what its ranks have reported, all of it where no more comes."""
+        return self.fold.row(self.job, math.inf if self.is_over else now)
+
     def take(self, said: bytes, now: float) -> None:
         """Take a report. Raises what the decoder does."""
         if not bytes(msgspec.msgpack.decode(said, type=_Either).store):
-            self.fold.add(msgspec.msgpack.decode(said, type=RankReport))
+            self.fold.add(msgspec.msgpack.decode(said, type=RankReport), now)
             return
         store = msgspec.msgpack.decode(said, type=StoreReport).store
         if store.site in self.stores or len(self.stores) < _MOST_STORES:
@@ -207,7 +227,7 @@ class TrainingSource:
         """Listen no more to an attempt that is over. What it has reported is still read."""
         with self._lock:
             desk = self._desks.get(attempt)
-            if desk is not None and desk.socket.fileno() >= 0:
+            if desk is not None and not desk.is_over:
                 self._take(desk)
                 self._selector.unregister(desk.socket)
                 desk.socket.close()
@@ -215,10 +235,11 @@ class TrainingSource:
     def read(self) -> Iterable[Row]:
         """Return a row for each attempt that has reported since the last read."""
         with self._lock:
-            rows = [(attempt, desk.fold.row(desk.job)) for attempt, desk in self._desks.items()]
+            now = self._clock()
+            rows = [(attempt, desk.row(now)) for attempt, desk in self._desks.items()]
             for attempt, row in rows:
                 desk = self._desks[attempt]
-                if row is None and not desk.stores and desk.socket.fileno() < 0:
+                if row is None and not desk.stores and desk.is_over:
                     del self._desks[attempt]
         return [row for _, row in rows if row is not None]
 
@@ -248,7 +269,7 @@ class TrainingSource:
             ready = self._selector.select(_WAIT_S)
             with self._lock:
                 for key, _ in ready:
-                    if key.data.socket.fileno() >= 0:
+                    if not key.data.is_over:
                         self._take(key.data)
             self._stop.wait(_PAUSE_S)
 

@@ -16,6 +16,7 @@ from admission.jobs.models import Attempt, Job
 from fleet import snapshot
 from fleet.models import Gpu
 from headroom.contracts import ThrottleCause
+from policies.restrictions.models import Restriction
 from telemetry.models import ReportedJob, ThrottleEvent
 from telemetry.samples import JOB
 from tests.builders.accounts import api_client, bearer, make_token, make_user
@@ -51,9 +52,9 @@ def attempt(job: Job, begun: float, ended: float, *, start_s: float = 20.0) -> A
     )  # fmt: skip
 
 
-def report(first: float, last: float, *, step: int = 0, **fields: Any) -> None:
+def report(first: float, last: float, *, step: int = 0, name: str = "llama", **fields: Any) -> None:
     """Have the loop report each 10 s, one step in each of them."""
-    known, _ = ReportedJob.objects.get_or_create(name="llama")
+    known, _ = ReportedJob.objects.get_or_create(name=name)
     count = int((last - first) / EVERY_S) + 1
     times = [first + EVERY_S * each for each in range(count)]
     steps = [step + each for each in range(count)]
@@ -139,6 +140,35 @@ def test_reports_count_for_no_attempt_that_ran_beside_another(job: Job, began: f
     )  # fmt: skip
     report(began + 20.0, began + 320.0)
     assert set(causes(ask())) == {"unknown", "starting"}
+
+
+@pytest.mark.parametrize("name", ["llama", "llama/train", "llama/train/1"])
+def test_a_loop_may_report_as_its_job_its_phase_or_its_attempt(
+    job: Job, began: float, name: str
+) -> None:
+    attempt(job, began, began + 220.0)
+    report(began + 20.0, began + 220.0, name=name)
+    assert causes(ask()) == pytest.approx({"productive": 400.0, "starting": 40.0}, abs=1e-3)
+
+
+def test_throttling_under_a_restriction_of_ours_is_capped(job: Job, began: float) -> None:
+    row = attempt(job, began, began + 220.0)
+    Attempt.objects.filter(pk=row.pk).update(placement=row.placement | {"power_cap_w": None})
+    report(began + 20.0, began + 220.0)
+    Restriction.objects.create(
+        kind="power_cap_w", scope_kind="node", scope_name="n1", value=500.0, reason="feed",
+        owner="user:ada", cause="x", state="in_force", issued_at=at(began),
+        effect_at=at(began + 100.0), expires_at=at(began + 9000.0),
+    )  # fmt: skip
+    ThrottleEvent.objects.create(
+        gpu=Gpu.objects.get(node__name="n1", index=1), cause=ThrottleCause.SW_POWER_CAP,
+        expected=True, opened_at=at(began + 20.0), updated_at=at(began + 220.0),
+        closed_at=at(began + 220.0), usual_mhz=1000.0, lost_mhz_s=50_000.0,
+    )  # fmt: skip
+    # A quarter of the time of one GPU: for 80 s before the cap, and for 120 s under it.
+    found = causes(ask())
+    assert found["throttled_sw_power_cap_expected"] == pytest.approx(20.0, abs=1e-3)
+    assert found["capped"] == pytest.approx(30.0, abs=1e-3)
 
 
 def test_whoever_is_of_its_project_sees_it(job: Job, began: float) -> None:

@@ -47,6 +47,15 @@ def test_what_was_reached_hours_ago_is_known(db: None) -> None:
     assert seconds()[Cause.REPEATED] == pytest.approx(1160.0)
 
 
+def test_a_loop_that_reports_as_its_phase_is_heard(db: None) -> None:
+    make_node("n1", gpus=2)
+    snapshot.fresh()
+    hold(job_since(-60.0, "llama", gpus=2, state="running"), {"n1": [0, 1]}, 0.0, 3600.0)
+    report("llama/train", 20.0, 3900.0)
+    again()
+    assert seconds(project="vision") == pytest.approx({"starting": 40.0, "productive": 7160.0})
+
+
 def test_a_loop_that_reports_hours_after_its_start_was_starting(db: None) -> None:
     make_node("n1", gpus=1)
     snapshot.fresh()

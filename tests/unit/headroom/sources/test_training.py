@@ -120,6 +120,33 @@ def test_a_rank_that_made_no_step_has_no_time_of_one() -> None:
     assert row.get("step_time_s") is None
 
 
+def test_a_row_waits_for_ranks_that_have_reported_before() -> None:
+    """They report at moments of their own: a row of one would tell of its waiting alone."""
+    fold = Fold()
+    fold.add(report(0), 0.0)
+    fold.add(report(1), 0.0)
+    assert fold.row("a", 0.5) is not None
+    fold.add(report(0, sections={"gradient_sync": 1.0}), 1.0)
+    assert fold.row("a", 1.5) is None
+    fold.add(report(1), 1.9)
+    row = fold.row("a", 2.0)
+    assert row is not None
+    assert row["sync_s"] == pytest.approx(0.1)
+    assert fold.row("a", 9.0) is None
+
+
+def test_a_rank_that_reports_no_more_holds_back_one_row_for_three_seconds() -> None:
+    fold = Fold()
+    fold.add(report(0), 0.0)
+    fold.add(report(1), 0.0)
+    fold.row("a", 0.5)
+    fold.add(report(0), 1.0)
+    assert fold.row("a", 3.9) is None
+    assert fold.row("a", 4.0) is not None
+    fold.add(report(0), 5.0)
+    assert fold.row("a", 5.1) is not None
+
+
 # --- The socket -----------------------------------------------------------------------------------
 
 
@@ -141,9 +168,19 @@ def test_what_a_session_reports_arrives_as_a_row_of_the_contract(
     assert columns is not None
     assert columns.job[0] == "llama/train"
     assert columns.step_time_s is not None
-    assert columns.step_time_s[0] == pytest.approx(0.2)
+    assert columns.step_time_s[-1] == pytest.approx(0.2)
     assert columns.samples_per_s is not None
-    assert columns.samples_per_s[0] == pytest.approx(40.0)
+    assert columns.samples_per_s[-1] == pytest.approx(40.0)
+
+
+def test_a_session_says_that_it_begins_before_it_has_made_a_step(
+    source: TrainingSource, tmp_path: Path
+) -> None:
+    path = listen(source, tmp_path / "reports")
+    clock = Clock()
+    with Session(mailbox=None, group=None, sender=Sender(path), step=40, clock=clock):
+        (row,) = rows_of(source)
+        assert (row["step"], row.get("step_time_s"), row["lost_share"]) == (40, None, None)
 
 
 def test_a_path_longer_than_addresses_of_sockets_are_is_reached(
