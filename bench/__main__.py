@@ -28,6 +28,7 @@ NAMES = (
     "checkpoints",
     "estimates",
     "accounts",
+    "stragglers",
     "slurm",
     "twin",
     "training",

@@ -8,10 +8,18 @@ from dataclasses import dataclass
 from admission.core.account import LEVERS, Cause
 from admission.core.failures import Cause as FailureCause
 from admission.core.outlook import CheckpointAdvice, GpuRate
+from admission.core.stragglers import Straggler
 from physics import diagnose
 from physics.diagnose.answer import Steps, quantity
 
-__all__ = ["Found", "of_account", "of_failure", "of_failures_ahead"]
+__all__ = [
+    "Found",
+    "of_account",
+    "of_failure",
+    "of_failures_ahead",
+    "of_slow_gpu",
+    "of_straggler",
+]
 
 #: Less of its time is not worth a look, share.
 _SMALL = 0.02
@@ -68,6 +76,38 @@ def of_account(causes: Mapping[str, int]) -> Found | None:
         return Found("none", verdict, "look at its kernels: its account shows nothing", steps)
     verdict = f"{worst.replace('_', ' ')} takes {quantity(lost[worst], '%')} of its time"
     return Found(worst, verdict, LEVERS[worst], steps)
+
+
+def of_straggler(attempt: str, found: Straggler) -> Found:
+    """Return how a rank holds, or held, its gang back: ``1 - 1 / slower`` of the others' time."""
+    steps = Steps()
+    numbers = f"{found.windows} / {found.of}"
+    steps.add("of what was looked at", "windows / all", numbers, found.windows / found.of, "%")
+    numbers = f"1 - 1 / {quantity(found.slower)}"
+    steps.add("the others wait", "1 - 1 / slower", numbers, found.lost_share, "%")
+    verb = "holds" if found.is_last else "held"
+    return Found(
+        "straggler",
+        f"rank {found.rank} {verb} {attempt} back: its steps take {quantity(found.slower, 'x')} as "
+        "long as the median rank's, without waiting for others",
+        "look at the machine and the GPU of that rank, and at what else runs there; is its share "
+        "of the work larger?",
+        tuple(steps.lines),
+    )
+
+
+def of_slow_gpu(attempt: str, gpu: str, own_mhz: float, peers_mhz: float, among: str) -> Found:
+    """Return how a GPU holds a gang back by its clock: all others wait for it."""
+    steps = Steps()
+    numbers = f"{quantity(own_mhz)} MHz / {quantity(peers_mhz)} MHz"
+    steps.add("clock", "own / peers", numbers, own_mhz / peers_mhz, "%")
+    return Found(
+        "slow_gpu",
+        f"{gpu} of {attempt} runs at {quantity(own_mhz)} MHz, its peers of the {among} under the "
+        f"same load at {quantity(peers_mhz)}",
+        "see why on its page; have jobs avoid it until it is serviced",
+        tuple(steps.lines),
+    )
 
 
 def of_failures_ahead(

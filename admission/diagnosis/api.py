@@ -76,12 +76,44 @@ class OutlookSerializer(serializers.Serializer[Any]):
     missing = serializers.ListField(child=serializers.CharField())
 
 
+class StragglingRankSerializer(serializers.Serializer[Any]):
+    """A rank whose steps take longer than those of the others, nearly all the time."""
+
+    rank = serializers.IntegerField()
+    slower = serializers.FloatField(help_text="Its steps over the median rank's, without waiting")
+    lost_share = serializers.FloatField(help_text="Of the others' time, in which they wait for it")
+    since = serializers.FloatField(help_text="Unix s")
+    until = serializers.FloatField(help_text="Unix s")
+    windows = serializers.IntegerField(help_text="Of 30 reports of a machine each, that show it")
+    of = serializers.IntegerField(help_text="Windows that were looked at")
+    is_last = serializers.BooleanField(help_text="Whether the last of them does")
+
+
+class StragglingGpuSerializer(serializers.Serializer[Any]):
+    """A GPU that gives less clock than its peers under the same load."""
+
+    name = serializers.CharField()
+    own_mhz = serializers.FloatField()
+    peers_mhz = serializers.FloatField(help_text="Their median")
+    among = serializers.CharField(help_text="Who they are: of its rack, job, node …")
+
+
+class StragglersSerializer(serializers.Serializer[Any]):
+    """Who holds back a gang that runs, or the one that ran last; nobody, where both are empty."""
+
+    attempt = serializers.CharField()
+    looked_s = _Seconds(help_text="How much of its time was looked at")
+    ranks = StragglingRankSerializer(many=True, help_text="Who costs most comes first")
+    gpus = StragglingGpuSerializer(many=True)
+
+
 class JobDiagnosisSerializer(serializers.Serializer[Any]):
     job = serializers.CharField()
     found = ConstraintSerializer(many=True, help_text="What binds comes first")
     evidence = serializers.ListField(child=serializers.CharField())
     cannot_tell = serializers.ListField(child=serializers.CharField())
     outlook = OutlookSerializer(many=True)
+    stragglers = StragglersSerializer(many=True)
 
 
 class JobDiagnosisView(APIView):

@@ -6,8 +6,17 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from accounts.visibility import Visibility
-from admission.core.diagnosis import Found, of_account, of_failure, of_failures_ahead
+from admission.core.diagnosis import (
+    Found,
+    of_account,
+    of_failure,
+    of_failures_ahead,
+    of_slow_gpu,
+    of_straggler,
+)
 from admission.core.failures import Cause as FailureCause
+from admission.diagnosis import straggling
+from admission.diagnosis.straggling import Held
 from admission.failures import job_outlook
 from admission.failures import reading as failures
 from admission.failures.job_outlook import PhaseOutlook
@@ -21,6 +30,8 @@ from telemetry.spans import ParameterError, Span
 
 __all__ = ["JobDiagnosis", "of_job"]
 
+#: Of a job so many gangs that run are looked at for stragglers.
+_MOST_GANGS = 8
 #: An account goes back so far at most, s.
 _ACCOUNT_S = 86_400.0
 _AROUND = timedelta(hours=1)
@@ -40,6 +51,7 @@ class JobDiagnosis:
     evidence: list[str] = field(default_factory=list)
     cannot_tell: list[str] = field(default_factory=list)
     outlooks: list[PhaseOutlook] = field(default_factory=list)
+    stragglers: list[Held] = field(default_factory=list)
 
 
 def of_job(job: Job, visibility: Visibility, now: float) -> JobDiagnosis:
@@ -47,6 +59,7 @@ def of_job(job: Job, visibility: Visibility, now: float) -> JobDiagnosis:
     answer = JobDiagnosis(job.name, [], cannot_tell=[_NO_FLOPS])
     _wait(job, visibility, answer)
     _end(job, visibility, now, answer)
+    _stragglers(job, now, answer)
     try:
         _account(job, now, answer)
         answer.outlooks.extend(job_outlook.of_phases(job, now))
@@ -91,6 +104,22 @@ def _end(job: Job, visibility: Visibility, now: float, answer: JobDiagnosis) -> 
         return
     answer.found.append(of_failure(name, how, failure.cause, failure.component))
     answer.evidence.extend(evidence_of(failure, visibility))
+
+
+def _stragglers(job: Job, now: float, answer: JobDiagnosis) -> None:
+    """Add what holds back the gangs that run, or the one that ran last."""
+    begun = Attempt.objects.filter(phase__job=job).select_related("phase__job")
+    running = list(begun.open().order_by("pk")[:_MOST_GANGS])
+    last = [] if running else list(begun.order_by("-ended_at")[:1])
+    for attempt in running + last:
+        held = straggling.of_attempt(attempt, now)
+        answer.stragglers.append(held)
+        name = f"attempt {attempt.number} of {attempt.phase.name}"
+        answer.found.extend(of_straggler(name, each) for each in held.ranks)
+        answer.found.extend(
+            of_slow_gpu(name, each.name, each.own_mhz, each.peers_mhz, each.among)
+            for each in held.gpus
+        )
 
 
 def _account(job: Job, now: float, answer: JobDiagnosis) -> None:

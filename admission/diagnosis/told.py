@@ -7,6 +7,7 @@ from typing import Any
 
 from admission.core.outlook import CheckpointAdvice, Forecast
 from admission.diagnosis.reading import JobDiagnosis
+from admission.diagnosis.straggling import Held
 from admission.failures.job_outlook import PhaseOutlook
 from physics.diagnose.answer import quantity
 
@@ -21,6 +22,18 @@ def told(found: JobDiagnosis) -> dict[str, Any]:
         "evidence": found.evidence,
         "cannot_tell": found.cannot_tell,
         "outlook": [_outlook(each) for each in found.outlooks],
+        "stragglers": [_held(each) for each in found.stragglers],
+    }
+
+
+def _held(found: Held) -> dict[str, Any]:
+    return {
+        "attempt": found.attempt,
+        "looked_s": found.looked_s,
+        "ranks": [
+            {**dataclasses.asdict(each), "lost_share": each.lost_share} for each in found.ranks
+        ],
+        "gpus": [dataclasses.asdict(each) for each in found.gpus],
     }
 
 

@@ -9,6 +9,8 @@ import pytest
 
 from accounts.roles import Role
 from admission.jobs.models import Attempt
+from fleet.models import Gpu
+from telemetry.lemons.models import LemonFinding
 from telemetry.models import ReportedJob
 from telemetry.samples import JOB
 from tests.builders.accounts import api_client, client_of
@@ -99,6 +101,51 @@ def test_a_slow_job_is_told_its_largest_loss_with_the_arithmetic() -> None:
     assert first["lever"] == "look at the slowest rank, and at the links between the nodes"
     assert any(each.startswith("speed without synchronization = 1 / (1 - lost)")
                for each in first["steps"])  # fmt: skip
+
+
+def test_a_rank_that_holds_the_gang_back_is_named_on_page_api_and_with_its_cost() -> None:
+    runs(rank_spread=1.6, slowest_rank=1)
+    found = ask()
+    (gang,) = found["stragglers"]
+    assert gang["attempt"] == "llama/train/1"
+    (rank,) = gang["ranks"]
+    assert (rank["rank"], rank["slower"], rank["is_last"]) == (1, pytest.approx(1.6), True)
+    assert rank["lost_share"] == pytest.approx(0.375)
+    assert constraints(found)[0] == "straggler"
+    said = "rank 1 holds attempt 1 of train back: its steps take 1.6x as long as the median"
+    assert found["found"][0]["verdict"].startswith(said)
+    assert any("= 37.5 %" in each for each in found["found"][0]["steps"])
+    page = client_of(Role.OPERATOR).get("/live/jobs/llama/diagnosis").content.decode()
+    assert "Rank 1 holds attempt 1 of train back" in page
+
+
+def test_a_gang_whose_ranks_are_alike_names_nobody() -> None:
+    runs(rank_spread=1.04)
+    found = ask()
+    assert found["stragglers"][0]["ranks"] == []
+    assert "straggler" not in constraints(found)
+
+
+def test_a_gpu_of_the_gang_that_is_slower_than_its_peers_is_named_and_no_other() -> None:
+    runs()
+    for node, index in (("n1", 1), ("n2", 0)):
+        LemonFinding.objects.create(
+            gpu=Gpu.objects.get(node__name=node, index=index), metric="slow_clock", since=at(2.0),
+            seen_at=at(0.0), score=5.0, own=1386.0, peers_median=1980.0, peers=7, among="job",
+        )  # fmt: skip
+    found = ask()
+    assert [each["name"] for each in found["stragglers"][0]["gpus"]] == ["n1 GPU 1"]
+    slow = found["found"][constraints(found).index("slow_gpu")]
+    assert "n1 GPU 1 of attempt 1 of train runs at 1,386 MHz" in slow["verdict"]
+
+
+def test_reports_of_the_job_beside_another_attempt_name_no_rank() -> None:
+    row = runs(rank_spread=1.6, slowest_rank=1)
+    other = make_job("other", phases={"eval": ()}, state="running").phases.get()
+    other.job, other.index = row.phase.job, 1
+    other.save()
+    make_attempt(other, {"n2": [0]}, dispatched_at=at(1.0), started_at=at(1.0))
+    assert [each["ranks"] for each in ask()["stragglers"]] == [[], []]
 
 
 def test_a_job_whose_loop_tells_nothing_is_told_that() -> None:
