@@ -182,6 +182,20 @@ def strings(name: str, default: list[str]) -> list[str]:
     return default if text is None else [part.strip() for part in text.split(",") if part.strip()]
 
 
+def pairs(name: str) -> dict[str, str]:
+    """Return ``name=value,…`` with values percent-encoded, as OpenTelemetry has headers.
+
+    What is wrong is told without the values, which may be secret.
+    """
+    found = {}
+    for place, part in enumerate(strings(name, []), 1):
+        key, is_pair, value = part.partition("=")
+        if not is_pair or not key.strip():
+            raise SettingError(f"{name}: part {place} is not name=value")
+        found[key.strip()] = unquote(value.strip())
+    return found
+
+
 #: What libpq takes in a URL and an installation may want; what else Django sets itself.
 _DATABASE_PARAMETERS = frozenset(
     {

@@ -145,6 +145,13 @@ ELECTRICITYMAPS_TOKEN = env.string("ELECTRICITYMAPS_TOKEN", "")
 ELECTRICITYMAPS_TIMEOUT_S = env.decimal("ELECTRICITYMAPS_TIMEOUT_S", 10.0, at_least=0.1)
 #: For how long the energy of nodes, racks and jobs is kept by hour, days.
 ENERGY_KEPT_DAYS = env.integer("ENERGY_KEPT_DAYS", 90, at_least=1)
+#: Where traces of jobs that are over go by OTLP over HTTP, such as http://localhost:4318/v1/traces;
+#: empty: nowhere. Names, and the unit of the timeout, ms, are OpenTelemetry's.
+OTEL_EXPORTER_OTLP_TRACES_ENDPOINT = env.string("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "")
+OTEL_EXPORTER_OTLP_TRACES_HEADERS = env.pairs("OTEL_EXPORTER_OTLP_TRACES_HEADERS")
+OTEL_EXPORTER_OTLP_TRACES_TIMEOUT = env.integer(
+    "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", 10_000, at_least=1
+)
 #: Whether everybody who has a password may log in by it, or those alone whom EMERGENCY_USERS names.
 LOCAL_LOGIN = env.choice("LOCAL_LOGIN", "all", ["all", "emergency"])
 EMERGENCY_USERS = env.strings("EMERGENCY_USERS", ["admin"])
@@ -184,6 +191,7 @@ INSTALLED_APPS = [
     "admission.bookings",
     "admission.energy",
     "admission.goodput",
+    "admission.tracing",
     "dashboard",
     "config.apps.AdminConfig",
     "django.contrib.auth",
@@ -493,6 +501,7 @@ CELERY_BEAT_SCHEDULE = {
     "forget-slos": _every(3600.0, "admission.slos.tasks.forget"),
     "goodput": _every(60.0, "admission.goodput.tasks.account"),
     "forget-goodput": _every(3600.0, "admission.goodput.tasks.forget"),
+    "traces": _every(10.0, "admission.tracing.tasks.send"),
     "deliver": _every(2.0, "policies.incidents.tasks.deliver"),
     "silences": _every(60.0, "policies.incidents.tasks.warn_of_silences"),
 }

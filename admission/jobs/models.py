@@ -260,6 +260,12 @@ class Job(models.Model):
         indexes = [
             models.Index(fields=["-submitted_at", "-id"], name="job_submitted"),
             models.Index(fields=["state", "-submitted_at"], name="job_state"),
+            # Traces are sent in the order in which jobs end.
+            models.Index(
+                fields=["ended_at", "id"],
+                condition=Q(ended_at__isnull=False),
+                name="job_ended",
+            ),
             # With each submission it is counted what waits of its user and its project.
             models.Index(
                 fields=["submitted_by"],

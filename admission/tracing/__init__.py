@@ -1,0 +1,1 @@
+"""What became of jobs, as traces for a collector of OpenTelemetry."""
