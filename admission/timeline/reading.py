@@ -27,7 +27,7 @@ from telemetry.models import CheckpointFact, ReportedJob
 from telemetry.series import Kind
 from telemetry.spans import Span
 
-__all__ = ["figure", "lived", "reporting"]
+__all__ = ["figure", "lived", "reporting", "rows", "steps"]
 
 _JOB_ROWS = (
     RowSpec("loss", "Training loss", "", Kind.JOB, (Line("loss", "loss"),)),
@@ -39,6 +39,7 @@ _JOB_ROWS = (
         ),
     ),
 )  # fmt: skip
+_STEP_ROW = RowSpec("step", "Step", "", Kind.JOB, (Line("step", "step"),))
 #: Of events and directives so many are told of, the newest.
 _MOST = 500
 #: Events that tell why it waited: an attempt does not wait any more.
@@ -57,22 +58,38 @@ def figure(attempt: Attempt, look: Look, fleet: FleetArrays, visibility: Visibil
 
     ``attempt`` comes with its phase and job. Raises :class:`telemetry.spans.ParameterError`.
     """
-    gpus = gpus_of(attempt, fleet)
-    place = Place(gpus, _nodes_of(gpus, fleet))
-    read = [
-        *places.read_rows(_JOB_ROWS, reporting(attempt, look.span), look),
-        *places.rows(place, fleet, look),
-    ]
+    read = rows(attempt, look, fleet)
+    place = _place(attempt, fleet)
     return Figure(
         start=look.span.start,
         end=look.span.end,
         live=look.span.live,
-        rows=[_with_cap(row, attempt) for row in read if isinstance(row, Row)],
+        rows=[row for row in read if isinstance(row, Row)],
         absent=[each for each in read if isinstance(each, Absent)],
         lanes=_lanes(attempt, place, look, fleet, visibility),
         marks=[*places.marks(place, look.span), *_marks(attempt, look.span, visibility)],
         since=look.since or None,
     )
+
+
+def rows(attempt: Attempt, look: Look, fleet: FleetArrays) -> list[Row | Absent]:
+    """Return what was read of an attempt, by row. Raises as :func:`figure` does."""
+    read = [
+        *places.read_rows(_JOB_ROWS, reporting(attempt, look.span), look),
+        *places.rows(_place(attempt, fleet), fleet, look),
+    ]
+    return [_with_cap(row, attempt) if isinstance(row, Row) else row for row in read]
+
+
+def steps(attempt: Attempt, look: Look) -> Row | None:
+    """Return the step that an attempt had reached, by time; None: its loop told of none."""
+    (found,) = places.read_rows((_STEP_ROW,), reporting(attempt, look.span), look)
+    return found if isinstance(found, Row) else None
+
+
+def _place(attempt: Attempt, fleet: FleetArrays) -> Place:
+    gpus = gpus_of(attempt, fleet)
+    return Place(gpus, _nodes_of(gpus, fleet))
 
 
 def _nodes_of(gpus: Sequence[int], fleet: FleetArrays) -> list[int]:

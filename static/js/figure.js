@@ -1,6 +1,7 @@
 /* Draws rows of readings on one time axis, with lanes of what happened, by Plotly.
  *
- * window.figure.draw(chart, model, zone)   draws, or draws anew; zone is "utc" or "local"
+ * window.figure.draw(chart, model, zone)   draws, or draws anew; zone is "utc" or "local", or "step":
+ *                                          then steps of a loop stand where times do
  * window.figure.zoomed(chart, tell)        tell(from, to) in Unix s when a person zooms; tell() when back
  * window.figure.png(chart, name)           has the browser save a picture
  *
@@ -60,12 +61,14 @@
 
   // A moment as Plotly takes it: it shows what it is given, whatever the zone.
   function stamp(unix, zone) {
+    if (zone === "step") return unix;
     const at = new Date(unix * 1000);
     if (zone === "local") at.setMinutes(at.getMinutes() - at.getTimezoneOffset());
     return at.toISOString().replace("Z", "");
   }
 
   function unixOf(text, zone) {
+    if (zone === "step") return Number(text);
     const iso = String(text).replace(" ", "T");
     return new Date(zone === "local" ? iso : iso + "Z").getTime() / 1000;
   }
@@ -294,16 +297,17 @@
   // --- Layout ----------------------------------------------------------------------------------
 
   function timeAxis(model, anchor, zone) {
-    const words = zone === "local" ? "local time" : "UTC";
+    const isStep = zone === "step";
+    const words = isStep ? "step" : zone === "local" ? "local time" : "UTC";
     return {
-      type: "date",
+      type: isStep ? "linear" : "date",
       range: [stamp(model.start, zone), stamp(model.end, zone)],
       anchor,
       gridcolor: color("--grid"),
       linecolor: color("--line"),
       spikecolor: color("--edge"),
       spikethickness: 1,
-      hoverformat: "%Y-%m-%d %H:%M:%S " + words,
+      hoverformat: isStep ? ",.0f" : "%Y-%m-%d %H:%M:%S " + words,
       title: { text: words, standoff: 6 },
     };
   }

@@ -162,7 +162,10 @@ class MsgPackRenderer(BaseRenderer):
 
 
 class CsvRenderer(BaseRenderer):
-    """A ``time`` column (ISO 8601, UTC), then the fields. An empty field is missing."""
+    """A ``time`` column (ISO 8601, UTC), then the fields. An empty field is missing.
+
+    Columns without ``t`` stand as they are.
+    """
 
     media_type = "text/csv"
     format = "csv"
@@ -179,6 +182,9 @@ class CsvRenderer(BaseRenderer):
 def csv_lines(columns: Mapping[str, list[float | None]]) -> Iterator[str]:
     """Yield the lines of the CSV file."""
     names = [name for name in columns if name != "t"]
+    if "t" not in columns:
+        yield from csv_text.lines(chain([names], zip(*columns.values(), strict=True)))
+        return
     moments = (
         datetime.fromtimestamp(t or 0.0, UTC).isoformat(timespec="milliseconds")
         for t in columns["t"]

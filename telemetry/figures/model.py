@@ -9,7 +9,7 @@ from typing import Any
 
 from telemetry.series import Column
 
-__all__ = ["Absent", "Figure", "Lane", "Line", "Mark", "Role", "Row", "table", "told"]
+__all__ = ["Absent", "Figure", "Lane", "Line", "Mark", "Role", "Row", "row_told", "table", "told"]
 
 
 class Role(StrEnum):
@@ -99,7 +99,7 @@ def told(figure: Figure) -> dict[str, Any]:
         "end": figure.end,
         "live": figure.live,
         "since": figure.since,
-        "rows": [_row(row) for row in figure.rows],
+        "rows": [row_told(row) for row in figure.rows],
         "absent": [{"title": each.title, "why": each.why} for each in figure.absent],
         "lanes": [_lane(lane) for lane in figure.lanes],
         "marks": {
@@ -111,7 +111,8 @@ def told(figure: Figure) -> dict[str, Any]:
     }
 
 
-def _row(row: Row) -> dict[str, Any]:
+def row_told(row: Row) -> dict[str, Any]:
+    """Return a row for JSON and MessagePack."""
     lines = [
         {"field": each.field, "name": each.name, "role": each.role, "value": each.value}
         for each in row.lines

@@ -10,7 +10,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from admission.jobs.models import Attempt
-from telemetry.samples import GPU
+from telemetry.models import ReportedJob
+from telemetry.samples import GPU, JOB
 from tests.browser.chromium import PHONE
 from tests.browser.conftest import Visits
 from tests.builders.fleet import SmallFleet
@@ -95,3 +96,28 @@ def test_csv_and_picture_are_saved(visits: Visits, attempt: Attempt) -> None:
     with page.expect_download() as download:
         page.get_by_role("link", name="CSV").click()
     assert Path(download.value.path()).read_text().startswith("time,power_w,")
+
+
+def test_two_runs_are_drawn_on_one_axis_by_step(visits: Visits, attempt: Attempt) -> None:
+    other = make_attempt(
+        make_job("vit-1", gpus=1, state="running").phases.get(), {"oslo-a01-n2": [0]},
+        dispatched_at=attempt.dispatched_at, started_at=attempt.started_at,
+    )  # fmt: skip
+    began = attempt.dispatched_at.timestamp()
+    times = [began + 20.0 + 10.0 * each for each in range(58)]
+    for row, loss in ((attempt, 4.0), (other, 3.0)):
+        known = ReportedJob.objects.create(name=row.key)
+        write_samples(JOB, known.pk, times, step=list(range(100, 158)), loss=loss)
+    visitor = visits(size=PHONE)
+    page = visitor.open(PATH)
+    page.get_by_role("link", name="Compare with another run, by step").click()
+    page.get_by_label("With the job, or the attempt").fill("vit-1")
+    page.get_by_role("button", name="Compare").click()
+    expect(page.locator("#compared .main-svg").first).to_be_visible()
+    expect(page.locator("#compared .xtitle")).to_have_text("step")
+    lines = page.evaluate("document.getElementById('compared').data.map((each) => each.name)")
+    assert {"loss, this", "loss, other", "mean, this"} <= set(lines)
+    expect(page.locator("#differences-scroll")).to_contain_text("oslo-a01-n2")
+    visitor.check_accessible()
+    visitor.check_quiet()
+    assert visitor.overflow_px() <= 0
