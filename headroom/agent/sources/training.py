@@ -98,13 +98,13 @@ class Fold:
         self._ranks: dict[int, _Rank] = {}
         #: the ranks that were in the last row
         self._before: frozenset[int] = frozenset()
-        self._since = math.inf
+        self._since, self._last = math.inf, 0.0
         self._world = 1
 
     def add(self, report: RankReport, now: float = 0.0) -> None:
-        """Take a report that came at ``now``, s."""
+        """Take a report that came at ``now``, Unix s."""
         if report.rank in self._ranks or len(self._ranks) < _MOST_RANKS:
-            self._since = min(self._since, now)
+            self._since, self._last = min(self._since, now), now
             self._ranks.setdefault(report.rank, _Rank()).add(report)
             self._world = report.world
 
@@ -112,6 +112,7 @@ class Fold:
         """Return what came since the last row, as that of the job; None: nothing did.
 
         None as well where ranks of the last row have not reported yet, for three seconds at most.
+        It is of the moment at which the last report came, which is over where it was waited for.
         A step takes as long as on the slowest rank. Samples are those of the whole gang, taking the
         ranks of other machines for as fast as those here.
         """
@@ -125,6 +126,7 @@ class Fold:
         timed = [rank for rank in ranks.values() if rank.span_s > 0]
         return {
             "job": job,
+            "ts": self._last,
             "step": max(rank.step for rank in ranks.values()),
             "loss": fmean(losses) if losses else None,
             "samples_per_s": of_all * sum(rank.samples / rank.span_s for rank in timed) or None,

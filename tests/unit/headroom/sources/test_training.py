@@ -142,7 +142,9 @@ def test_a_rank_that_reports_no_more_holds_back_one_row_for_three_seconds() -> N
     fold.row("a", 0.5)
     fold.add(report(0), 1.0)
     assert fold.row("a", 3.9) is None
-    assert fold.row("a", 4.0) is not None
+    row = fold.row("a", 4.0)
+    assert row is not None
+    assert row["ts"] == 1.0
     fold.add(report(0), 5.0)
     assert fold.row("a", 5.1) is not None
 
