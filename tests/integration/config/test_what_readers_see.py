@@ -190,6 +190,8 @@ def _samples() -> dict[tuple[str, str], list[str]]:
         ("replays", "replay_id"): _ids(RuleReplay),
         ("rule-episodes", "pk"): _ids(RuleEpisode), ("rule-replays", "pk"): some,
         ("jobs", "name"): [JOB, ABSENT], ("conditions", "site"): ["oslo"],
+        ("places", "kind"): ["zone", "power_domain", "rack", "site"],
+        ("kind", "name"): ["oslo/hall-1", "oslo/feed-a1", "oslo/A01", "oslo"],
         ("rules", "name"): ["rack-hot"], ("playbooks", "name"): ["cool-down"],
         ("slos", "name"): ["training-begins"], ("classes", "name"): ["high-density-training"],
         ("admission-policies", "name"): ["steady"],
