@@ -79,7 +79,7 @@ def owner_url(owner: str) -> str:
 def scope_url(fleet: FleetArrays, scope: Scope) -> str:
     """Return the page of what a restriction is on, of one that its reader may see."""
     if scope.kind is ScopeKind.JOB:
-        return reverse("job-page", args=[scope.name])
+        return reverse("job-page", args=[scope.name.partition("/")[0]])  # or of a phase of it
     return conditions.place_url(fleet, scope)
 
 
