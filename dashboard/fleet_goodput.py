@@ -26,7 +26,8 @@ _MOST_LINES = 100
 class Group:
     """One site or project. ``held``: the share of its GPU time that jobs held.
 
-    ``loss`` took the most of what was held and is known to be lost; empty: nothing was.
+    ``mfu`` is its program goodput, None: not known. ``loss`` took the most of what was held and is
+    known to be lost; empty: nothing was.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Group:
     held: float | None
     least: float | None
     most: float | None
+    mfu: float | None
     loss: str
     loss_share: float | None
 
@@ -72,6 +74,7 @@ class Page:
     missing: int
     first_missing: float | None
     most: float | None
+    program: str
     causes: Sequence[goodput.Line]
     sites: Sequence[Group]
     projects: Sequence[Group]
@@ -107,6 +110,7 @@ def page(user: User, span: Span, now: datetime) -> Page:
         missing=whole["missing_hours"],
         first_missing=whole["first_missing"],
         most=whole["goodput_at_most"] if _is_bounded(whole) else None,
+        program=goodput.program(whole),
         causes=[goodput.line(each) for each in whole["causes"]],
         sites=[] if is_own else [_group(each, "site") for each in whole["groups"]],
         projects=named[: exports.most(_MOST_LINES)],
@@ -163,6 +167,7 @@ def _group(sums: Mapping[str, Any], name: str) -> Group:
         held=held_gpu_s / sums["gpu_s"] if sums["gpu_s"] else None,
         least=sums["goodput"],
         most=sums["goodput_at_most"],
+        mfu=sums["program_goodput"],
         loss=goodput.words(lost["cause"]) if lost else "",
         loss_share=lost["gpu_s"] / held_gpu_s if lost else None,
     )

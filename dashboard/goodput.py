@@ -13,7 +13,7 @@ from admission.jobs.models import Job
 from dashboard import units
 from telemetry.spans import ParameterError, Span
 
-__all__ = ["Account", "Line", "line", "of", "words"]
+__all__ = ["Account", "Line", "line", "of", "program", "words"]
 
 #: An account that is looked at goes back so far at most, s.
 _MOST_S = 86_400.0
@@ -34,12 +34,16 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """An account as its page shows it. ``cannot_tell``: causes that lie in unknown time."""
+    """An account as its page shows it. ``cannot_tell``: causes that lie in unknown time.
+
+    ``program``: what its models took of what its GPUs can compute; empty: nothing to say.
+    """
 
     answer: str
     lines: list[Line]
     cannot_tell: str
     is_cut: bool
+    program: str = ""
 
 
 def of(job: Job, now: float) -> Account | None:
@@ -60,7 +64,20 @@ def of(job: Job, now: float) -> Account | None:
         [line(each) for each in found["causes"]],
         ", ".join(words(each) for each in found["cannot_tell"]) if _has_unknown(found) else "",
         is_cut=span.start > lived.start,
+        program=program(found),
     )
+
+
+def program(found: Mapping[str, Any]) -> str:
+    """Return program goodput in words; "" where nothing is productive."""
+    share, known = found["program_goodput"], found["program_known"]
+    if not found["goodput"]:
+        return ""
+    if share is None or known is None:
+        return "Program goodput is not known: no specification states flops_per_step"
+    part = "" if known > 0.995 else f", known for {units.percent(known)} of it"
+    verdict = f": {found['program_verdict']}" if found["program_verdict"] else ""
+    return f"Program goodput {units.percent(share)} MFU of productive time{part}{verdict}"
 
 
 def _has_unknown(found: Mapping[str, Any]) -> bool:

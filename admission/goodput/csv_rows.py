@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import astuple, fields
 from typing import Any
 
 from admission.core.fleet_account import CAUSES
+from admission.core.program import Work
 from admission.executors.schedulers.models import SchedulerJob
 from admission.goodput.summing import By, Found
 from admission.jobs.models import Attempt
@@ -14,20 +16,24 @@ __all__ = ["rows"]
 
 #: What stands before the sums of an attempt.
 _OF_ATTEMPT = ("job", "phase", "attempt", "project", "class", "scheduler", "scheduler_job_id")
+#: What stands behind them, empty where it is not kept by that key.
+_OF_WORK = tuple(each.name for each in fields(Work))
 
 
 def rows(found: Found) -> Iterator[list[Any]]:
-    """Yield the names of columns, then a row for each sum: its key, and seconds by cause.
+    """Yield the names of columns, then a row for each sum: its key, seconds by cause, and FLOPs.
 
     By attempt there are its job, and the name and id of the job at the scheduler that ran it, where
     one did: the ``JobID`` of ``sacct``. Two queries then, else none.
     """
     of_attempts = found.asked.by is By.ATTEMPT
     named = _attempts(found) if of_attempts else {}
-    yield [*(_OF_ATTEMPT if of_attempts else found.columns), "gpu_s", *CAUSES]
+    yield [*(_OF_ATTEMPT if of_attempts else found.columns), "gpu_s", *CAUSES, *_OF_WORK]
     for key, us in zip(found.keys, found.us, strict=True):
         head = named.get(key[0], ("",) * len(_OF_ATTEMPT)) if of_attempts else key
-        yield [*head, int(us.sum()) / 1e6, *(each / 1e6 for each in us.tolist())]
+        work = found.works.get(key)
+        tail = astuple(work) if work else ("",) * len(_OF_WORK)
+        yield [*head, int(us.sum()) / 1e6, *(each / 1e6 for each in us.tolist()), *tail]
 
 
 def _attempts(found: Found) -> Mapping[int, tuple[Any, ...]]:

@@ -10,15 +10,17 @@ from numpy.typing import NDArray
 
 from admission.core.account import Cause, GpuSpans, Ints, Shares, Whole
 from admission.core.fleet_account import CAUSES, FleetAccount, Gangs, Parts, fleet_account
+from admission.core.program import NOTHING, Stated, Work
 from admission.goodput import steps
 from admission.goodput.steps import Attempts, Floats, Reports, Told
 from telemetry.rollups.spec import MAX_GAP_S
 
-__all__ = ["Iterations", "Readings", "Records", "account"]
+__all__ = ["Iterations", "Readings", "Records", "account", "works"]
 
 Bools = NDArray[np.bool_]
 
 _US = 1e6
+_PRODUCTIVE = CAUSES.index(Cause.PRODUCTIVE)
 #: Causes of time in which a job would have made iterations.
 _MISSED = [
     at
@@ -56,6 +58,8 @@ class Records:
     busy: GpuSpans
     idle: GpuSpans
     drained: GpuSpans
+    #: by attempt; None: none of them states anything
+    stated: Stated | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +105,17 @@ def account(records: Records) -> tuple[FleetAccount, Iterations]:
     return found, _iterations(records, told, reached, found)
 
 
+def works(records: Records, found: FleetAccount, made: Iterations) -> list[Work]:
+    """Return the FLOPs of each attempt's productive steps, beside those of its GPUs' peak."""
+    count = len(records.attempts)
+    if records.stated is None:
+        return [NOTHING] * count
+    productive_us = np.zeros(count)
+    held = found.gang >= 0
+    np.add.at(productive_us, found.gang[held], found.us[held][:, _PRODUCTIVE])
+    return records.stated.works(made.moved, productive_us / _US)
+
+
 def _reached(records: Records, told: Told) -> Floats:
     """Return the step that earlier attempts of its phase had reached, by attempt."""
     top = told.reached(len(records.attempts))
@@ -113,20 +128,7 @@ def _reached(records: Records, told: Told) -> Floats:
 
 
 def _iterations(records: Records, told: Told, reached: Floats, found: FleetAccount) -> Iterations:
-    count = len(records.attempts)
-    step = told.fields["step"]
-    some = np.flatnonzero(~np.isnan(step))
-    attempt, step = told.attempt[some], step[some]
-    before = np.concatenate([step[:1], step[:-1]])
-    before = np.where(np.diff(attempt, prepend=-1) == 0, before, step)
-    # A report stands for the hour in which the time that it tells of ends.
-    ends = told.end[some]
-    here = (ends > records.start) & (ends <= records.end)
-    limit = reached[attempt]
-    again = np.clip(np.minimum(step, limit) - before, 0.0, None)
-    made = np.clip(step - before, 0.0, None)
-    moved = _sums(attempt, np.where(here, made - again, 0.0), count)
-    repeated = _sums(attempt, np.where(here, again, 0.0), count)
+    moved, repeated = told.made(reached, records.start, records.end)
     return Iterations(moved, repeated, _missed(records, told, found))
 
 

@@ -19,7 +19,7 @@ from admission.core.at_work import at_work, least_at_work_w
 from admission.core.fleet_account import Onto, Parts
 from admission.core.request import rows_on
 from admission.cycle.cordoning import OWNER as OF_SCHEDULERS
-from admission.goodput import records, steps
+from admission.goodput import records, stated, steps
 from admission.goodput.fleet import Bools, Readings, Records
 from admission.goodput.steps import Attempts, Floats, Reports, times_us
 from admission.jobs.models import Attempt
@@ -62,6 +62,8 @@ class Held:
     gpus: Mapping[str, Sequence[int]]
     slices: Mapping[str, Any]
     is_capped: bool
+    #: FLOPs of a step, and their precision, as the phase states them
+    said: tuple[float | None, str | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +110,7 @@ def gather(span: Span, fleet: FleetArrays) -> Gathered:
         busy=busy,
         idle=idle,
         drained=on_parts.put(_drained(fleet, span)),
+        stated=stated.stated([each.said for each in held], _whole(parts)[part], gang, fleet),
     )
     return Gathered(found, held, fleet)
 
@@ -127,6 +130,11 @@ def _parts(fleet: FleetArrays) -> tuple[Parts, Ints]:
     return Parts(gpu, np.diff(ran, prepend=0), scope), by_part.gpus.ids
 
 
+def _whole(parts: Parts) -> Ints:
+    """Return the row of the GPU of each part, -1 of one that is less than that."""
+    return np.where(parts.ppm == PPM, parts.gpu, -1)
+
+
 def held_in(span: Span) -> list[Held]:
     """Return the attempts that held GPUs in ``span``. One query."""
     rows = (
@@ -136,7 +144,7 @@ def held_in(span: Span) -> list[Held]:
             "pk", "key", "number", "phase", "phase__job__name", "phase__job__project__name",
             "phase__job__job_class", "phase__name", "phase__element", "dispatched_at", "started_at",
             "ended_at", "phase__started_at", "placement__gpus", "placement__slices",
-            "placement__power_cap_w",
+            "placement__power_cap_w", *stated.OF_ATTEMPT,
         )
     )  # fmt: skip
     return [
@@ -147,10 +155,10 @@ def held_in(span: Span) -> list[Held]:
             began.timestamp() if began else np.nan,
             ended.timestamp() if ended else span.end + MAX_GAP_S,
             (first or dispatched).timestamp(),
-            gpus or {}, slices or {}, cap is not None,
+            gpus or {}, slices or {}, cap is not None, (flop, precision),
         )
         for pk, key, number, phase_id, job, project, job_class, phase, element, dispatched, began,
-        ended, first, gpus, slices, cap in rows
+        ended, first, gpus, slices, cap, flop, precision in rows
     ]  # fmt: skip
 
 

@@ -7,11 +7,12 @@ made anew, so that it may be done twice, or be killed in the middle.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import astuple, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import numpy as np
 import structlog
 from django.conf import settings
 from django.db import connection, transaction
@@ -19,6 +20,7 @@ from psycopg import Cursor, sql
 
 from admission import bulk
 from admission.core.fleet_account import CAUSES, FleetAccount
+from admission.core.program import NOTHING, Work
 from admission.goodput import fleet, gathering, metrics, queue
 from admission.goodput.fleet import Iterations
 from admission.goodput.gathering import Gathered, Held
@@ -43,6 +45,9 @@ _LOOKS_BACK_S = 75 * HOUR_S
 
 #: Hours that may be computed again are kept, whatever the setting says, with all of their day.
 _LEAST_KEPT = timedelta(days=5)
+
+#: What is kept of the iterations of an hour, with the fields of its work.
+_OF_STEPS = ("moved", "repeated", "missed", *(each.name for each in fields(Work)))
 
 _ADD_UP = """
 INSERT INTO admission_goodput_dayaccount (day, site, project, job_class, phase, us)
@@ -111,6 +116,7 @@ def compute(hour: float, now: float) -> None:
     span = Span(hour, hour + HOUR_S)
     gathered = gathering.gather(span, snapshot.current())
     found, iterations = fleet.account(gathered.records)
+    works = fleet.works(gathered.records, found, iterations)
     waits = queue.waits(span, found.free)
     at = span.start_at
     with transaction.atomic():
@@ -119,13 +125,13 @@ def compute(hour: float, now: float) -> None:
             model._default_manager.filter(hour=at).delete()
         bulk.insert(_rows(at, gathered, found))
         bulk.insert([HourWait(hour=at, **{n: getattr(w, n) for n in w.__slots__}) for w in waits])
-        bulk.insert(_steps(at, gathered.attempts, iterations))
+        bulk.insert(_steps(at, gathered.attempts, iterations, works))
         AccountedHour.objects.create(
             hour=at, computed_at=datetime.fromtimestamp(now, UTC), gpus=len(gathered.fleet.gpus)
         )
         _add_up(at)
     if not AccountedHour.objects.filter(hour__gt=at).exists():
-        metrics.show(at, found)
+        metrics.show(at, found, sum(works, NOTHING))
     log.info("goodput_hour", hour=at.isoformat(), rows=int(found.scope.size))
 
 
@@ -151,21 +157,24 @@ def _whose(held: Held | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _steps(at: datetime, held: Sequence[Held], found: Iterations) -> list[HourSteps]:
-    total: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
-    columns = zip(found.moved, found.repeated, found.missed, strict=True)
-    for each, values in zip(held, columns, strict=True):
-        own = total[each.project, each.job_class]
-        total[each.project, each.job_class] = [
-            a + float(b) for a, b in zip(own, values, strict=True)
-        ]
+def _steps(
+    at: datetime, held: Sequence[Held], found: Iterations, works: Sequence[Work]
+) -> list[HourSteps]:
+    """Return the iterations and the work of each project and class. None is left out."""
+    rows = zip(found.moved, found.repeated, found.missed, map(astuple, works), strict=True)
+    values = np.array([(*own, *work) for *own, work in rows]).reshape(-1, len(_OF_STEPS))
+    whose, row = np.unique(
+        np.array([(each.project, each.job_class) for each in held]).reshape(-1, 2),
+        axis=0, return_inverse=True,
+    )  # fmt: skip
+    total = np.zeros((len(whose), len(_OF_STEPS)))
+    np.add.at(total, row, values)
     return [
         HourSteps(
-            hour=at, project=project, job_class=job_class, moved=moved, repeated=repeated,
-            missed=missed,
+            hour=at, project=project, job_class=job_class, **dict(zip(_OF_STEPS, sums, strict=True))
         )
-        for (project, job_class), (moved, repeated, missed) in total.items()
-        if moved or repeated or missed
+        for (project, job_class), sums in zip(whose.tolist(), total.tolist(), strict=True)
+        if any(sums)
     ]  # fmt: skip
 
 

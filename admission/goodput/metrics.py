@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
 
 import numpy as np
 from prometheus_client import Gauge
 
 from admission.core.fleet_account import CAUSES, FleetAccount, Unheld
+from admission.core.program import Work
 
 __all__ = ["show"]
 
@@ -20,7 +22,8 @@ SHARE = Gauge(
 )
 GOODPUT = Gauge(
     "headroom_goodput_ratio",
-    "Share of all GPU time that was held (scheduling), and of that, what was productive (runtime).",
+    "Share of all GPU time that was held (scheduling); of that, what was productive (runtime); and "
+    "in that, of what GPUs can compute, what models took that say so (program).",
     ["kind"],
     multiprocess_mode="mostrecent",
 )
@@ -31,8 +34,8 @@ HOUR = Gauge(
 )
 
 
-def show(at: datetime, found: FleetAccount) -> None:
-    """Show an hour."""
+def show(at: datetime, found: FleetAccount, work: Work) -> None:
+    """Show an hour. Program goodput is NaN where no job states its FLOPs."""
     total = found.us.sum(axis=0)
     whole = int(total.sum())
     if not whole:
@@ -44,3 +47,4 @@ def show(at: datetime, found: FleetAccount) -> None:
     GOODPUT.labels("scheduling").set(held / whole)
     if held:
         GOODPUT.labels("runtime").set(int(total[CAUSES.index("productive")]) / held)
+    GOODPUT.labels("program").set(math.nan if work.goodput is None else work.goodput)

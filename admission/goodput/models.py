@@ -86,7 +86,7 @@ class HourWait(models.Model):
 
 
 class HourSteps(models.Model):
-    """Iterations of the jobs of one project in an hour."""
+    """Iterations of the jobs of one project in an hour, and the FLOPs of those that moved on."""
 
     hour = models.DateTimeField()
     project = models.CharField(max_length=60)
@@ -94,6 +94,15 @@ class HourSteps(models.Model):
     moved = models.FloatField(help_text="That moved a model on")
     repeated = models.FloatField(help_text="That had been made before")
     missed = models.FloatField(help_text="That restarts, pauses, caps and throttling took")
+    model_flop = models.FloatField(
+        default=0.0, db_default=0.0, help_text="That models took, of jobs that state it of a step"
+    )
+    peak_flop = models.FloatField(
+        default=0.0, db_default=0.0, help_text="That their GPUs could have computed meanwhile"
+    )
+    stated_gpu_s = models.FloatField(
+        default=0.0, db_default=0.0, help_text="Their productive time, GPU-seconds"
+    )
 
     class Meta:
         indexes: ClassVar = [models.Index(fields=["hour"], name="goodput_steps_hour")]

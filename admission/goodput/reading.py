@@ -10,9 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from admission.core.account import LEVERS, GpuSpans, Ints
-from admission.core.fleet_account import Gangs, Onto, Parts, gang_accounts
+from admission.core.account import LEVERS, Cause, GpuSpans, Ints
+from admission.core.fleet_account import CAUSES, Gangs, Onto, Parts, gang_accounts
+from admission.core.program import NOTHING, Stated, Work
 from admission.goodput import records, steps
+from admission.goodput.stated import OF_ATTEMPT, stated
 from admission.goodput.steps import times_us
 from admission.jobs.models import Attempt, Job
 from fleet import snapshot
@@ -42,6 +44,7 @@ class AttemptAccount:
     causes: Mapping[str, int]
     #: whether its loop reported
     told: bool
+    work: Work
 
     @property
     def held_us(self) -> int:
@@ -63,6 +66,11 @@ class JobAccount:
             total[cause] += us
         return dict(total)
 
+    @property
+    def work(self) -> Work:
+        """What its models took, of those attempts of which that is known."""
+        return sum((each.work for each in self.attempts), NOTHING)
+
 
 def lived(job: Job, now: float) -> Span | None:
     """Return from when to when a job held GPUs, or holds them. None: it never did. One query."""
@@ -78,7 +86,7 @@ def lived(job: Job, now: float) -> Span | None:
 def of_job(job: Job, span: Span, now: float) -> JobAccount:
     """Return where the time of a job's GPUs went in ``span``, as far as it is over.
 
-    Seven queries, and those of one or two series of the job's reports. Raises
+    Eight queries, and those of one or two series of the job's reports. Raises
     :class:`ParameterError` where that is too much.
     """
     span = Span(span.start, min(span.end, now))
@@ -100,6 +108,7 @@ def of_job(job: Job, span: Span, now: float) -> JobAccount:
     of_row = np.array([place[row.pk] for row in rows], dtype=np.int64)
     fleet = snapshot.current()
     gpu = _gpus(rows, fleet)
+    reached = _reached(every, attempts, told, span, now)
     gangs = Gangs(
         held=GpuSpans(
             **times_us(
@@ -110,7 +119,7 @@ def of_job(job: Job, span: Span, now: float) -> JobAccount:
         ),
         gang=np.repeat(of_row, gpus),
         spans=[
-            *told.steps(_reached(every, attempts, told, span, now)),
+            *told.steps(reached),
             *steps.starts(attempts, numbers, first),
             records.pauses(place, span),
         ],
@@ -126,6 +135,10 @@ def of_job(job: Job, span: Span, now: float) -> JobAccount:
         end_us=round(span.end * _US),
     )
     by_attempt = dict(zip(found.gang.tolist(), found.us[:, : len(LEVERS)].tolist(), strict=True))
+    productive_s = np.zeros(len(every))
+    productive_s[found.gang] = found.us[:, CAUSES.index(Cause.PRODUCTIVE)] / _US
+    moved, _ = told.made(reached, span.start, span.end)
+    works = _stated(every, fleet).works(moved, productive_s)
     nothing = [0] * len(LEVERS)
     has_told = set(told.attempt.tolist())
     return JobAccount(
@@ -137,6 +150,7 @@ def of_job(job: Job, span: Span, now: float) -> JobAccount:
                 count,
                 dict(zip(LEVERS, by_attempt.get(at, nothing), strict=True)),
                 at in has_told,
+                works[at],
             )
             for row, count, at in zip(rows, gpus, of_row.tolist(), strict=True)
         ),
@@ -229,6 +243,21 @@ def _placed_caps(rows: Sequence[Attempt], now: float) -> GpuSpans:
     capped = [at for at, row in enumerate(rows) if row.placement.get("power_cap_w") is not None]
     start, end = [_start(rows[at]) for at in capped], [_end(rows[at], now) for at in capped]
     return GpuSpans(**times_us(capped, start, end))
+
+
+def _stated(rows: Sequence[Attempt], fleet: FleetArrays) -> Stated:
+    """Return what attempts state of their steps, and the peaks of their GPUs. One query."""
+    keys = [row.pk for row in rows]
+    told = Attempt.objects.filter(pk__in=keys).order_by().values_list("pk", *OF_ATTEMPT)
+    said = {pk: (flop, precision) for pk, flop, precision in told}
+    # A slice is less than the GPU that it is named by: its peak is not known.
+    gpus = [np.array([-1]) if row.placement.get("slices") else _gpus([row], fleet) for row in rows]
+    return stated(
+        [said.get(key, (None, None)) for key in keys],
+        np.concatenate([np.empty(0, dtype=np.int64), *gpus]),
+        np.repeat(np.arange(len(rows)), [len(of_row) for of_row in gpus]),
+        fleet,
+    )
 
 
 def _gpus(rows: Sequence[Attempt], fleet: FleetArrays) -> Ints:

@@ -97,6 +97,26 @@ class Told:
             for cause, of in ((Cause.PRODUCTIVE, ~again), (Cause.REPEATED, again))
         ]
 
+    def made(self, reached: Floats, start: float, end: float) -> tuple[Floats, Floats]:
+        """Return by attempt the steps that moved its model on, and those that were made again.
+
+        Of reports from ``start`` up to ``end``, Unix s: one stands for the moment at which the time
+        that it tells of ends. ``reached`` is by attempt, as in :meth:`steps`.
+        """
+        step = self.fields["step"]
+        some = np.flatnonzero(~np.isnan(step))
+        attempt, step = self.attempt[some], step[some]
+        before = np.concatenate([step[:1], step[:-1]])
+        before = np.where(np.diff(attempt, prepend=-1) == 0, before, step)
+        here = (self.end[some] > start) & (self.end[some] <= end)
+        again = np.clip(np.minimum(step, reached[attempt]) - before, 0.0, None)
+        made = np.clip(step - before, 0.0, None)
+        count = len(reached)
+        return (
+            np.bincount(attempt, np.where(here, made - again, 0.0), count).astype(np.float64),
+            np.bincount(attempt, np.where(here, again, 0.0), count).astype(np.float64),
+        )
+
     def shares(self) -> list[Shares]:
         """Return the shares that loops tell of, each of what those before it left."""
         field = {name: np.nan_to_num(values) for name, values in self.fields.items()}

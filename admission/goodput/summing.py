@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -19,6 +19,7 @@ from accounts import visibility
 from accounts.models import User
 from admission.core.account import Ints
 from admission.core.fleet_account import CAUSES
+from admission.core.program import NOTHING, Floats, Work
 from admission.goodput.models import AccountedHour, HourSteps, HourWait
 from admission.jobs.models import Project
 from telemetry.rollups.spec import HOUR_S
@@ -62,6 +63,8 @@ FILTERS: Mapping[str, str] = {
 }  # fmt: skip
 #: Only hours have these.
 _OF_HOURS = frozenset({"rack", "hour", "attempt_id"})
+#: Demand and steps are kept without a place, and without a phase.
+_NOT_OF_STEPS = frozenset({"site", "rack", "phase"})
 
 
 @dataclass(frozen=True)
@@ -157,6 +160,13 @@ class Found:
     iterations: Sequence[Iterations]
     hours: int
     missing: Sequence[int]
+    #: by key, as far as it is known by that: of projects and classes, and of all in one
+    works: Mapping[tuple[Any, ...], Work]
+
+    @property
+    def work(self) -> Work:
+        """The work of all that is asked for."""
+        return sum(self.works.values(), NOTHING)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -177,7 +187,10 @@ def add_up(asked: Asked, now: float) -> Found:
     keys = sorted(sums, key=lambda key: tuple(map(str, key)))
     us = np.array([sums[key] for key in keys], dtype=np.int64).reshape(-1, len(CAUSES))
     hours, missing = _hours(asked, now)
-    return Found(asked, keys, us, _waiting(asked), _iterations(asked), hours, missing)
+    steps = _steps(asked)
+    return Found(
+        asked, keys, us, _waiting(asked), _iterations(steps), hours, missing, _works(asked, steps)
+    )
 
 
 def _sums(asked: Asked, table: str, at: str, start: int, end: int) -> list[tuple[Any, ...]]:
@@ -236,19 +249,41 @@ def _beside(asked: Asked, rows: Any) -> Any:
 
 
 def _waiting(asked: Asked) -> list[Waiting]:
-    # Demand has no place, and no phase.
-    if not {"site", "rack", "phase"}.isdisjoint(asked.only):
+    if not _NOT_OF_STEPS.isdisjoint(asked.only):
         return []
     rows = _beside(asked, HourWait.objects.all()).values_list("reason")
     summed = rows.annotate(Sum("demand_us"), Sum("wanted_us")).order_by("-demand_us__sum")
     return [Waiting(reason, int(demand), int(wanted)) for reason, demand, wanted in summed]
 
 
-def _iterations(asked: Asked) -> list[Iterations]:
-    if not {"site", "rack", "phase"}.isdisjoint(asked.only):
+_OF_WORK = tuple(each.name for each in fields(Work))
+_OF_STEPS = ("moved", "repeated", "missed")
+
+
+def _steps(asked: Asked) -> list[dict[str, Any]]:
+    """Return sums of steps and of their FLOPs by project, class and week. One query."""
+    if not _NOT_OF_STEPS.isdisjoint(asked.only):
         return []
     rows = _beside(asked, HourSteps.objects.all())
-    by_week = rows.annotate(week=TruncWeek("hour", tzinfo=UTC)).values_list("project", "week")
-    summed = by_week.annotate(Sum("moved"), Sum("repeated"), Sum("missed"))
-    summed = summed.order_by("project", "week")
-    return [Iterations(project, week.date(), *sums) for project, week, *sums in summed]
+    by_week = rows.annotate(week=TruncWeek("hour", tzinfo=UTC))
+    sums = {f"{name}_sum": Sum(name) for name in (*_OF_STEPS, *_OF_WORK)}
+    summed = by_week.values("project", "job_class", "week").annotate(**sums)
+    return list(summed.order_by("project", "week", "job_class"))
+
+
+def _works(asked: Asked, rows: Sequence[Mapping[str, Any]]) -> dict[tuple[Any, ...], Work]:
+    """Return the work by the key that is asked for where steps have it, else of all in one."""
+    by = _COLUMNS[asked.by] if asked.by in (By.PROJECT, By.CLASS) else ()
+    found: dict[tuple[Any, ...], Work] = defaultdict(Work)
+    for row in rows:
+        found[tuple(row[each] for each in by)] += Work(*(row[f"{n}_sum"] for n in _OF_WORK))
+    return found
+
+
+def _iterations(rows: Sequence[Mapping[str, Any]]) -> list[Iterations]:
+    """Return the steps of each project and week."""
+    found: dict[tuple[str, date], Floats] = defaultdict(lambda: np.zeros(len(_OF_STEPS)))
+    for row in rows:
+        key = row["project"], row["week"].date()
+        found[key] += [row[f"{name}_sum"] for name in _OF_STEPS]
+    return [Iterations(*key, *sums.tolist()) for key, sums in found.items()]

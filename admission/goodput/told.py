@@ -8,6 +8,7 @@ from typing import Any
 
 from admission.core.account import Cause, Ints
 from admission.core.fleet_account import CAUSES, FLEET_LEVERS, Unheld
+from admission.core.program import NOTHING, Work
 from admission.goodput.reading import JobAccount
 from admission.goodput.summing import By, Found
 
@@ -46,16 +47,30 @@ def told(job: str, found: JobAccount | None) -> dict[str, Any]:
         "end": found.span.end if found else None,
         "gpu_s": held_us / 1e6,
         "goodput": causes[Cause.PRODUCTIVE] / held_us if has_told and held_us else None,
+        **_program(found.work if found else NOTHING, causes.get(Cause.PRODUCTIVE, 0)),
         "cannot_tell": [*_ONLY_TOLD] if silent else [],
         "causes": _causes(causes),
         "attempts": [
             {
                 "phase": each.phase, "attempt": each.number, "gpus": each.gpus,
                 "told": each.told, "gpu_s": each.held_us / 1e6, "causes": _causes(each.causes),
+                **_program(each.work, each.causes[Cause.PRODUCTIVE]),
             }
             for each in attempts
         ],
     }  # fmt: skip
+
+
+def _program(work: Work, productive_us: int) -> dict[str, Any]:
+    """Return what models took of what GPUs can compute, and of which productive time it is known.
+
+    Without stated FLOPs it is not known, and nothing is put in their place.
+    """
+    return {
+        "program_goodput": work.goodput,
+        "program_known": work.stated_gpu_s * 1e6 / productive_us if productive_us else None,
+        "program_verdict": work.verdict,
+    }
 
 
 def _causes(causes: Mapping[str, int]) -> list[dict[str, Any]]:
@@ -85,14 +100,16 @@ def told_of_fleet(found: Found) -> dict[str, Any]:
     """Return sums over a range of time, those of the most time first."""
     total = found.us.sum(axis=0)
     groups = [
-        {"key": _key(found, key), **_sums(us)} for key, us in zip(found.keys, found.us, strict=True)
+        {"key": _key(found, key), **_sums(us, found.works.get(key, NOTHING))}
+        for key, us in zip(found.keys, found.us, strict=True)
     ]
     if found.asked.by is not By.HOUR:
         groups.sort(key=lambda each: -each["gpu_s"])
     demand_us = sum(each.demand_us for each in found.waiting)
-    whole = _sums(total)
+    whole = _sums(total, found.work)
     scheduling = _scheduling(total, demand_us, is_whole=found.asked.is_whole)
-    runtime = whole["goodput"]
+    runtime, program = whole["goodput"], whole["program_goodput"]
+    fleet = None if scheduling is None or runtime is None else scheduling * runtime
     return {
         "start": float(found.asked.start),
         "end": float(found.asked.end),
@@ -103,7 +120,8 @@ def told_of_fleet(found: Found) -> dict[str, Any]:
         **whole,
         "scheduling_goodput": scheduling,
         "runtime_goodput": runtime,
-        "fleet_goodput": None if scheduling is None or runtime is None else scheduling * runtime,
+        "fleet_goodput": fleet,
+        "ml_productivity_goodput": None if fleet is None or program is None else fleet * program,
         "groups": groups,
         "waiting": [
             {"reason": each.reason, "demand_gpu_s": each.demand_us / 1e6,
@@ -127,7 +145,7 @@ def _key(found: Found, key: tuple[Any, ...]) -> dict[str, Any]:
     }
 
 
-def _sums(us: Ints) -> dict[str, Any]:
+def _sums(us: Ints, work: Work) -> dict[str, Any]:
     gpu_us = int(us.sum())
     held_us = gpu_us - int(us[_UNHELD].sum())
     productive_us, not_told_us = int(us[_PRODUCTIVE]), int(us[_NOT_TOLD].sum())
@@ -137,6 +155,7 @@ def _sums(us: Ints) -> dict[str, Any]:
         "held_gpu_s": held_us / 1e6,
         "goodput": productive_us / held_us if held_us else None,
         "goodput_at_most": most_us / held_us if held_us else None,
+        **_program(work, productive_us),
         "causes": _causes(dict(zip(CAUSES, us.tolist(), strict=True))),
     }
 

@@ -34,6 +34,7 @@ __all__ = [
     "Network",
     "PhaseSpec",
     "Power",
+    "Precision",
     "Response",
     "Restart",
     "Sensitivity",
@@ -98,6 +99,7 @@ _Seconds0: TypeAlias = Annotated[float, Meta(ge=0, le=3.2e7)]
 _Element: TypeAlias = Annotated[int, Meta(ge=0, le=LARGEST_INDEX)]
 _Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
 _PositiveShare: TypeAlias = Annotated[float, Meta(gt=0, le=1)]
+_Flop: TypeAlias = Annotated[float, Meta(gt=0, le=1e30)]
 
 
 def _says(text: str) -> Meta:
@@ -288,6 +290,14 @@ class Artifacts(_Section, frozen=True):
     ] = {}
 
 
+class Precision(enum.StrEnum):
+    """The format of numbers that a model computes in: peaks of GPUs are by it."""
+
+    BF16 = "bf16"
+    FP16 = "fp16"
+    FP8 = "fp8"
+
+
 class When(enum.StrEnum):
     """What a need waits for."""
 
@@ -329,6 +339,11 @@ class PhaseSpec(_Section, frozen=True):
     restart: Restart = Restart()
     throttling: Throttling = Throttling()
     artifacts: Artifacts = Artifacts()
+    flops_per_step: Annotated[
+        _Flop | None,
+        _says("FLOPs that its model takes in one step, of all GPUs together; null: not known"),
+    ] = None
+    precision: Annotated[Precision, _says("Of those FLOPs")] = Precision.BF16
     command: Annotated[
         list[_Argument], Meta(max_length=1000, description="What each node runs, without a shell")
     ] = []

@@ -367,9 +367,23 @@ def goodput(found: Answer) -> Iterator[str]:
         has_unknown = any(each["cause"] == "unknown" for each in found["causes"])
         least = "at least " if has_unknown else ""
         yield f"{held}: {least}{100 * share:.1f} % goodput."
+    yield from _program(found)
     yield from _causes(found)
     if found["cannot_tell"]:
         yield f"In unknown: {', '.join(found['cannot_tell'])}."
+
+
+def _program(found: Answer) -> Iterator[str]:
+    """Yield the model FLOP utilization of productive time, where jobs state their FLOPs."""
+    program, known = found["program_goodput"], found["program_known"]
+    if program is None or known is None:
+        if found["goodput"] is not None:
+            yield "Program goodput is not known: state flops_per_step in the specification."
+        return
+    part = "" if known > 0.9995 else f", known for {100 * known:.1f} % of it"
+    yield f"Program goodput: {100 * program:.1f} % MFU of productive time{part}."
+    if found["program_verdict"]:
+        yield f"That is {found['program_verdict']}"
 
 
 def _causes(found: Answer) -> Iterator[str]:
@@ -390,6 +404,7 @@ def fleet_goodput(found: Answer) -> Iterator[str]:
         yield "There is no account of this time."
         return
     yield _whole(found)
+    yield from _program(found)
     yield from _causes(found)
     if found["by"] != "cause":
         yield ""

@@ -14,7 +14,7 @@ from physics.diagnose.answer import (
 )
 from physics.law import require
 
-__all__ = ["utilization"]
+__all__ = ["BANDS", "LEVERS", "utilization"]
 
 
 @question
@@ -62,7 +62,7 @@ def utilization(
     steps.add("MFU of computing", "MFU / (1 - waits)", numbers, busy, "%")
     band, computing = roofline.mfu_band(mfu=mfu), roofline.mfu_band(mfu=busy)
     constraint = _constraint(band.band, computing.band, waits)
-    verdict = f"MFU {quantity(mfu, '%')}, {_BAND[band.band]}; {_rest(computing.band, busy)}"
+    verdict = f"MFU {quantity(mfu, '%')}, {BANDS[band.band]}; {_rest(computing.band, busy)}"
     figures = {
         "mfu": mfu,
         "computing_mfu": busy,
@@ -70,7 +70,7 @@ def utilization(
         "speedup_to_low": band.speedup_to_low,
         "speedup_to_high": band.speedup_to_high,
     }
-    return Diagnosis(constraint, verdict, _LEVERS[constraint], figures, tuple(steps.lines))
+    return Diagnosis(constraint, verdict, LEVERS[constraint], figures, tuple(steps.lines))
 
 
 def _constraint(band: str, computing: str, waits: dict[str, float]) -> str:
@@ -87,12 +87,14 @@ def _rest(computing: str, busy: float) -> str:
     return f"{said}: its kernels are as good as those of well-optimized runs"
 
 
-_BAND = {
+#: An MFU beside that of well-optimized training, in words.
+BANDS = {
     "below": "below the 30 to 50 % of well-optimized training",
     "within": "within the 30 to 50 % of well-optimized training",
     "above": "above the 30 to 50 % of well-optimized training",
 }
-_LEVERS = {
+#: What helps, by what binds.
+LEVERS = {
     "none": "Nothing is to be won here: look at scaling efficiency and goodput.",
     "kernels": (
         "Stalls of memory, launches, operators that are not fused: fuse kernels, capture graphs, "

@@ -68,6 +68,21 @@ class Profile:
     def accelerator(self, name: str) -> Accelerator:
         return _look_up("accelerators", self.accelerators, name)
 
+    def accelerator_like(self, name: str) -> Accelerator | None:
+        """Return the accelerator that an inventory means by ``name``; None: none is surely that.
+
+        That of its name or model, or of an alias: a card of another form has other peaks.
+        """
+        wanted = _bare(name)
+        return next(
+            (
+                entry
+                for key, entry in self.accelerators.items()
+                if wanted in map(_bare, (key, entry.model, *entry.aliases))
+            ),
+            None,
+        )
+
     def power_curve(self, name: str) -> PowerCurveReference:
         """Return the power curve of a GPU by the name that an inventory gives it.
 

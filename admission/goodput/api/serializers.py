@@ -21,7 +21,23 @@ class CauseSerializer(serializers.Serializer[dict[str, Any]]):
     )
 
 
-class AttemptGoodputSerializer(serializers.Serializer[dict[str, Any]]):
+class ProgramSerializer(serializers.Serializer[dict[str, Any]]):
+    """What models took of what their GPUs can compute, in productive time."""
+
+    program_goodput = serializers.FloatField(
+        allow_null=True,
+        help_text="Model FLOP utilization of productive time, by the FLOPs that jobs state of a "
+        "step; null: none does, or the peak of their GPUs is not known",
+    )
+    program_known = serializers.FloatField(
+        allow_null=True, help_text="The share of productive time for which it is known"
+    )
+    program_verdict = serializers.CharField(
+        allow_blank=True, help_text="Where it lies beside well-optimized training, and what helps"
+    )
+
+
+class AttemptGoodputSerializer(ProgramSerializer):
     """The account of one attempt."""
 
     phase = serializers.CharField()
@@ -32,7 +48,7 @@ class AttemptGoodputSerializer(serializers.Serializer[dict[str, Any]]):
     causes = CauseSerializer(many=True)
 
 
-class JobGoodputSerializer(serializers.Serializer[dict[str, Any]]):
+class JobGoodputSerializer(ProgramSerializer):
     """The account of a job. Causes add up to ``gpu_s``; those of no time are left out."""
 
     job = serializers.CharField()
@@ -51,7 +67,7 @@ class JobGoodputSerializer(serializers.Serializer[dict[str, Any]]):
     attempts = AttemptGoodputSerializer(many=True)
 
 
-class SumsSerializer(serializers.Serializer[dict[str, Any]]):
+class SumsSerializer(ProgramSerializer):
     """Sums of GPU time. Causes add up to ``gpu_s``; those of no time are left out."""
 
     gpu_s = serializers.FloatField(help_text="GPU-seconds, held or not")
@@ -112,6 +128,9 @@ class GoodputSerializer(SumsSerializer):
     )
     runtime_goodput = serializers.FloatField(allow_null=True, help_text="The same as `goodput`")
     fleet_goodput = serializers.FloatField(allow_null=True, help_text="The product of both")
+    ml_productivity_goodput = serializers.FloatField(
+        allow_null=True, help_text="Times program goodput, as far as that is known"
+    )
     groups = GroupSerializer(many=True)
     waiting = WaitingSerializer(many=True)
     iterations = IterationsSerializer(many=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta
 
 import pytest
@@ -35,8 +36,10 @@ def hour(db: None) -> datetime:
             demand_us=int(4 * H * 1e6), wanted_us=int(0.5 * H * 1e6),
         )  # fmt: skip
         HourSteps.objects.create(
-            hour=hour, project=project, job_class="batch", moved=900.0, repeated=60.0, missed=40.0
-        )
+            hour=hour, project=project, job_class="batch", moved=900.0, repeated=60.0, missed=40.0,
+        )  # fmt: skip
+    flops = {"model_flop": 4e17, "peak_flop": 1e18, "stated_gpu_s": 3.0 * H}
+    HourSteps.objects.filter(project="vision").update(**flops)
     return hour
 
 
@@ -84,9 +87,14 @@ def test_causes_say_what_brings_them_back_and_groups_what_they_lost(hour: dateti
     assert "nothing: it is not lost" in html
     # The site has the free and silent time; of the project only what it held counts.
     assert "oslo 4.0 67 % 75 % 75 % data wait 25 %" in html
-    assert "vision 4.0 75 % 75 % data wait 25 %" in html
+    assert "vision 4.0 75 % 75 % 40 % data wait 25 %" in html
     # Time of which no loop tells is no known loss, though it is more.
-    assert "speech 4.0 38 % 88 % restarting 12 %" in html
+    assert re.search(r"speech 4\.0 38 % 88 % \S restarting 12 %", html)
+
+
+def test_program_goodput_is_told_where_it_is_known(hour: datetime) -> None:
+    html = opened(client_of(Role.VIEWER))
+    assert "Program goodput 40 % MFU of productive time, known for 67 % of it: within" in html
 
 
 def test_what_waited_stands_beside_free_time_and_iterations_by_week(hour: datetime) -> None:

@@ -92,6 +92,22 @@ def test_what_the_loop_tells_is_told_by_cause(job: Job, began: float) -> None:
     assert found["causes"][1]["lever"].startswith("save beside the training")
 
 
+def test_program_goodput_is_known_of_what_states_its_flops_alone(job: Job, began: float) -> None:
+    attempt(job, began, began + 1000.0)
+    report(began + 100.0, began + 900.0, data_wait_s=5.0)
+    assert ask()["program_goodput"] is None
+    # 10 s of two GPUs of 989.4 TFLOP/s, of which half is a wait for data.
+    job.spec["phases"][0]["flops_per_step"] = 0.15 * 2 * 10.0 * 989.4e12
+    job.save(update_fields=["spec"])
+    found = ask()
+    assert found["program_goodput"] == pytest.approx(0.3, rel=0.02)
+    assert found["program_known"] == pytest.approx(1.0)
+    assert found["attempts"][0]["program_goodput"] == found["program_goodput"]
+    job.spec["phases"][0]["flops_per_step"] = 1e20
+    job.save(update_fields=["spec"])
+    assert "is not that of its steps" in ask()["program_verdict"]
+
+
 def test_steps_that_are_made_again_are_not_productive(job: Job, began: float) -> None:
     attempt(job, began, began + 220.0)
     attempt(job, began + 300.0, began + 640.0)

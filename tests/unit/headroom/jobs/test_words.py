@@ -334,10 +334,11 @@ def test_where_the_time_went_is_a_table_with_what_brings_it_back() -> None:
     ]
     answer = {
         "job": "llama", "gpu_s": 9000.0, "goodput": 0.8, "cannot_tell": ["data_wait"],
-        "causes": causes,
+        "causes": causes, "program_goodput": None, "program_known": None, "program_verdict": "",
     }  # fmt: skip
-    head, columns, *rows, last = words.goodput(answer)
+    head, program, columns, *rows, last = words.goodput(answer)
     assert head == "llama held GPUs for 2.50 GPU-hours: at least 80.0 % goodput."
+    assert program == "Program goodput is not known: state flops_per_step in the specification."
     assert columns.split()[:3] == ["CAUSE", "GPU-HOURS", "SHARE"]
     assert [row.split()[:3] for row in rows] == [
         ["productive", "2.00", "80.0"], ["unknown", "0.50", "20.0"],
@@ -347,16 +348,20 @@ def test_where_the_time_went_is_a_table_with_what_brings_it_back() -> None:
 
 
 def test_a_job_of_which_nothing_is_known_has_no_goodput() -> None:
-    answer = {"job": "llama", "gpu_s": 0.0, "goodput": None, "cannot_tell": [], "causes": []}
+    answer = {
+        "job": "llama", "gpu_s": 0.0, "goodput": None, "cannot_tell": [], "causes": [],
+        "program_goodput": None, "program_known": None, "program_verdict": "",
+    }  # fmt: skip
     assert [*words.goodput(answer)] == ["llama held no GPU in this time."]
     head, *_ = words.goodput({**answer, "gpu_s": 3600.0})
     assert head.endswith("Its loop reported no steps, so its goodput is not known.")
 
 
 def test_the_account_of_the_fleet_is_told_in_all_by_cause_and_by_group() -> None:
-    head, _, _, lost, _, columns, vision, nobody, waited, iterations = words.fleet_goodput(
-        make_fleet_goodput()
-    )
+    head, program, below, *table = words.fleet_goodput(make_fleet_goodput())
+    _, _, lost, _, columns, vision, nobody, waited, iterations = table
+    assert program == "Program goodput: 25.0 % MFU of productive time, known for 50.0 % of it."
+    assert below == "That is below the 30 to 50 % of well-optimized training. Fuse kernels."
     goodput = "scheduling 50.0 %, runtime at least 100.0 %, both 50.0 %"
     assert head == f"4.00 GPU-hours. Goodput: {goodput}."
     assert lost.split()[:3] == ["free", "2.00", "50.0"]
