@@ -554,6 +554,7 @@ SPECTACULAR_SETTINGS = {
     "OAS_VERSION": "3.1.0",
     # Fields of one name and many meanings, and of many names and one meaning.
     "ENUM_NAME_OVERRIDES": {
+        "BudgetMeasureEnum": "admission.energy.models.Budget.Of",
         "SeverityEnum": "policies.incidents.models.SEVERITIES",
         "ScopeKindEnum": "policies.incidents.models.SCOPE_KINDS",
         "IncidentStateEnum": "policies.incidents.models.Incident.State",

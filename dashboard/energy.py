@@ -9,14 +9,16 @@ from datetime import datetime, timedelta
 from django.conf import settings
 
 from accounts.models import User
+from admission.core.energy.budgets import Measure
 from admission.core.energy.rates import MJ_PER_KWH
-from admission.energy import reports
+from admission.energy import budgets, reports
+from admission.energy.models import Budget
 from admission.energy.reports import By, Report, Row
 from admission.jobs.models import Job
 from dashboard import exports, hours, units
 from telemetry.spans import Span
 
-__all__ = ["Line", "Page", "of_job", "page"]
+__all__ = ["BudgetLine", "Line", "Page", "of_job", "page"]
 
 _MOST_LINES = 100
 
@@ -39,6 +41,23 @@ class Line:
     covered: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class BudgetLine:
+    """How a budget stands. ``used`` and ``forecast`` are shares of it; None: not known."""
+
+    number: int
+    project: str
+    amount: float
+    unit: str
+    until: datetime
+    used: float
+    is_least: bool
+    is_over: bool
+    forecast: float | None
+    open_hours: int
+    known: float | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
     """What the page shows. ``residual`` is a share of the energy; None: of nothing."""
@@ -56,10 +75,11 @@ class Page:
     sites: Sequence[Line]
     projects: Sequence[Line]
     others: int
+    budgets: Sequence[BudgetLine]
 
 
 def page(user: User, span: Span, now: datetime) -> Page:
-    """Return the page of a span. Six queries."""
+    """Return the page of a span. Nine queries, and two for each period of budgets."""
     projects = reports.report(By.PROJECT, span, user)
     sites = projects if projects.is_own else reports.report(By.SITE, span, user)
     total = reports.total_of(sites.rows)
@@ -79,7 +99,22 @@ def page(user: User, span: Span, now: datetime) -> Page:
         sites=[] if projects.is_own else [_line(row) for row in sites.rows],
         projects=lines[: exports.most(_MOST_LINES)],
         others=max(len(lines) - _MOST_LINES, 0),
+        budgets=_budgets(user, now),
     )
+
+
+def _budgets(user: User, now: datetime) -> list[BudgetLine]:
+    """Return the budgets in force that a reader may know of, those that are used most first."""
+    rows = Budget.objects.visible_to(user).in_force(now).select_related("project")[:_MOST_LINES]
+    found = [
+        BudgetLine(
+            row.pk, row.project.name, row.amount, budgets.UNITS[Measure(row.measure)],
+            stands.end - timedelta(hours=1), stands.share, stands.is_least,
+            stands.warned is not None, stands.forecast_share, stands.open_hours, stands.known,
+        )
+        for row, stands in budgets.standings(rows, now)
+    ]  # fmt: skip
+    return sorted(found, key=lambda line: -line.used)
 
 
 def of_job(job: Job) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from prometheus_client import Gauge
 
 from admission.core.energy.amounts import MJ_PER_J
+from admission.core.energy.budgets import Standing
 from admission.energy.models import SiteHour
 
-__all__ = ["show"]
+__all__ = ["show", "show_budget"]
 
 # Whichever worker closed last is right.
 ENERGY = Gauge(
@@ -41,6 +43,13 @@ CLOSED_AT = Gauge(
     "Start of the last closed hour, Unix time.",
     multiprocess_mode="mostrecent",
 )
+BUDGET = Gauge(
+    "headroom_budget_ratio",
+    "Share of a project's budget that is used, and that is forecast by the end of its period; NaN "
+    "where it is over, or not known.",
+    ["budget", "kind"],
+    multiprocess_mode="mostrecent",
+)
 _PARTS = ("jobs", "idle", "unmanaged", "residual")
 
 
@@ -56,3 +65,11 @@ def show(rows: Iterable[SiteHour]) -> None:
         if row.carbon_g_per_kwh is not None:
             CARBON.labels(row.site).set(row.carbon_g_per_kwh)
         CLOSED_AT.set(row.hour.timestamp())
+
+
+def show_budget(budget: int, stands: Standing | None) -> None:
+    """Show how a budget stands; None: it is over. By its number: projects are not for everybody."""
+    used = math.nan if stands is None else stands.share
+    ahead = math.nan if stands is None or stands.forecast_share is None else stands.forecast_share
+    BUDGET.labels(str(budget), "used").set(used)
+    BUDGET.labels(str(budget), "forecast").set(ahead)

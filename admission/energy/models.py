@@ -6,19 +6,25 @@ that sums over any of them agree.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import ClassVar
 
-from django.core.validators import RegexValidator
+from django.contrib.postgres.fields import ArrayField
+from django.core.exceptions import ValidationError
+from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
 
 from accounts import visibility
 from accounts.models import User
+from admission.core.energy.budgets import Measure, period_of
 from admission.core.energy.closing import Basis
 from admission.core.energy.rates import Terms
 from admission.jobs.models import Project
 from fleet.models import Site, validators
+from telemetry.rollups.spec import HOUR_S
 
 __all__ = [
+    "Budget",
     "ClosedHour",
     "GridHour",
     "JobHour",
@@ -255,6 +261,70 @@ class Tariff(models.Model):
             demand_per_kw=self.demand_per_kw, gpu_hour=self.gpu_hour,
             carbon_g_per_kwh=self.carbon_g_per_kwh, pue=self.pue,
         )  # fmt: skip
+
+
+class BudgetQuerySet(models.QuerySet["Budget"]):
+    def visible_to(self, user: User) -> BudgetQuerySet:
+        """Those of projects that ``user`` may know of."""
+        return self.filter(project__in=Project.objects.visible_to(user))
+
+    def in_force(self, now: datetime) -> BudgetQuerySet:
+        """Those that nobody ended, and whose range is not over."""
+        not_over = models.Q(ends_at=None) | models.Q(ends_at__gt=now)
+        return self.filter(not_over, ended_at=None, begins_at__lte=now)
+
+
+class Budget(models.Model):
+    """What a project may come to in a calendar month (UTC), or in a range of hours.
+
+    It holds nothing back: it is told, with warnings. Rows are added and ended, never changed.
+    """
+
+    class Of(models.TextChoices):
+        KWH = Measure.KWH.value, "kWh"
+        CARBON_KG = Measure.CARBON_KG.value, "kg CO2e"
+        MONEY = Measure.MONEY.value, "money"
+
+    project = models.ForeignKey(Project, on_delete=models.CASCADE, related_name="budgets")
+    measure = models.CharField(max_length=10, choices=Of.choices)
+    amount = models.FloatField(
+        validators=[*validators.quantity(1e15), MinValueValidator(1e-6)],
+        help_text="kWh, kg CO2e or money, of each period",
+    )
+    begins_at = models.DateTimeField(help_text="A whole hour of UTC; of a monthly one a month's")
+    ends_at = models.DateTimeField(
+        null=True, blank=True, help_text="A whole hour of UTC; empty: it is of each calendar month"
+    )
+    warn_at = ArrayField(
+        models.FloatField(validators=[MinValueValidator(0.01), MaxValueValidator(10.0)]),
+        size=10,
+        help_text="Shares of it at which an incident is opened",
+    )
+    made_by = models.CharField(max_length=200, editable=False)
+    made_at = models.DateTimeField(editable=False)
+    ended_at = models.DateTimeField(null=True, blank=True, editable=False)
+
+    objects = BudgetQuerySet.as_manager()
+
+    class Meta:
+        ordering: ClassVar = ["-id"]
+
+    def __str__(self) -> str:
+        return f"{self.project} {self.amount:g} {self.measure}"
+
+    def clean(self) -> None:
+        """Refuse periods that are no whole hours, months that begin in the middle, and no range."""
+        if validators.lacks(self):
+            return
+        for name in ("begins_at", "ends_at"):
+            at = getattr(self, name)
+            if at is not None and at.timestamp() % HOUR_S:
+                raise ValidationError({name: "give a whole hour of UTC: energy is by the hour"})
+        start, _ = period_of(self.begins_at, None, self.begins_at)
+        if self.ends_at is None and start != self.begins_at:
+            raise ValidationError({"begins_at": f"it is monthly: give {start:%Y-%m-%dT%H:%MZ}"})
+        if self.ends_at is not None and self.ends_at <= self.begins_at:
+            raise ValidationError({"ends_at": "it is not after begins_at"})
 
 
 class GridHour(models.Model):

@@ -7,13 +7,19 @@ import time
 from celery import shared_task
 from django.utils import timezone
 
-from admission.energy import following, ledger
+from admission.energy import budgets, following, ledger
 
 
 @shared_task
 def close_hours() -> bool:
-    """Close the hours whose roll-ups are whole; False where another process is at it."""
-    return ledger.close_due(time.time())
+    """Close the hours whose roll-ups are whole, and see how budgets stand by them.
+
+    False where another process is at it.
+    """
+    was_free = ledger.close_due(time.time())
+    if was_free:
+        budgets.follow(timezone.now())
+    return was_free
 
 
 @shared_task

@@ -7,6 +7,7 @@ from admission.energy.api import views
 
 router = SimpleRouter(trailing_slash=False)
 router.register("tariffs", views.TariffViewSet, "tariff")
+router.register("budgets", views.BudgetViewSet, "budget")
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("energy", views.EnergyView.as_view(), name="energy-report"),

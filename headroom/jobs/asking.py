@@ -77,6 +77,11 @@ class Jobs:
         found: Answer = self._client.get("/api/v1/goodput", dict(chosen))
         return found
 
+    def budgets(self) -> list[Answer]:
+        """Return the newest hundred budgets that one may know of, and how they stand."""
+        found: list[Answer] = self._client.get("/api/v1/budgets", {"page_size": "100"})["results"]
+        return found
+
     def act(self, name: str, verb: str, given: Mapping[str, str]) -> Answer:
         """Cancel, hold or release a job; return it."""
         found: Answer = self._client.post(_path(name, verb), dict(given))

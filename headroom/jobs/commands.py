@@ -536,6 +536,17 @@ def book(
 
 
 @click.command()
+@_json
+@_asks
+def budgets(as_json: bool, server: str, token_file: Path | None) -> None:
+    """List budgets of energy, carbon and money: what is used, and what is forecast."""
+    from headroom.jobs import words
+
+    answer = _jobs(server, token_file).budgets()
+    _print({"results": answer}, words.budgets(answer), as_json=as_json)
+
+
+@click.command()
 @click.argument("number", type=click.IntRange(1))
 @click.option("--why", default="", help="Kept in the audit log.")
 @_json
@@ -562,7 +573,7 @@ COMMANDS = (
         priority,
         watch,
     ),
-    *(run_job, shell, limits, bookings, book, unbook),
+    *(run_job, shell, limits, budgets, bookings, book, unbook),
 )
 
 

@@ -14,6 +14,7 @@ __all__ = [
     "between",
     "booked",
     "bookings",
+    "budgets",
     "clipped",
     "diagnosis",
     "dry_run",
@@ -384,6 +385,28 @@ def _program(found: Answer) -> Iterator[str]:
     yield f"Program goodput: {100 * program:.1f} % MFU of productive time{part}."
     if found["program_verdict"]:
         yield f"That is {found['program_verdict']}"
+
+
+def budgets(found: Sequence[Answer]) -> Iterator[str]:
+    """Yield a line for each budget in force: what is used, and what is forecast."""
+    rows = [("BUDGET", "PROJECT", "AMOUNT", "USED", "FORECAST", "UNTIL (UTC)", "NOT CLOSED")]
+    for each in found:
+        stands = each["standing"]
+        if stands is None:
+            continue
+        ahead = stands["forecast_share"]
+        rows.append(
+            (
+                str(each["id"]), each["project"], f"{each['amount']:,g} {each['unit']}",
+                f"{'at least ' if stands['is_least'] else ''}{100 * stands['share']:.1f} %",
+                "" if ahead is None else f"{100 * ahead:.1f} %",
+                stands["end"][:16].replace("T", " "), counted(stands["open_hours"], "hour"),
+            )
+        )  # fmt: skip
+    if len(rows) == 1:
+        yield "No budget is in force."
+        return
+    yield from table(rows, right={2, 3, 4})
 
 
 def _causes(found: Answer) -> Iterator[str]:

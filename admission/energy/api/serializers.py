@@ -5,15 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from django.conf import settings
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from accounts.edge.parameters import MomentField
+from admission.core.energy.budgets import Measure, Standing
 from admission.core.energy.rates import MJ_PER_KWH
-from admission.energy.models import Tariff
+from admission.energy import budgets
+from admission.energy.models import Budget, Tariff
 from admission.energy.reports import Report, Row, total_of
+from admission.jobs.models import Project
 from fleet.models import Site
 
-__all__ = ["EnergyReportSerializer", "TariffAskSerializer", "TariffSerializer", "flat", "told"]
+__all__ = [
+    "BudgetAskSerializer", "BudgetSerializer", "EnergyReportSerializer", "TariffAskSerializer",
+    "TariffSerializer", "flat", "told",
+]  # fmt: skip
 
 
 class EnergyRowSerializer(serializers.Serializer[dict[str, Any]]):
@@ -133,3 +140,70 @@ class TariffAskSerializer(serializers.ModelSerializer[Tariff]):
         )  # fmt: skip
         #: whether it is there already is said by the action
         validators: tuple[Any, ...] = ()
+
+
+class BudgetStandingSerializer(serializers.Serializer[Standing]):
+    """How a budget stands in its period."""
+
+    start = serializers.DateTimeField(help_text="Of the period")
+    end = serializers.DateTimeField()
+    used = serializers.FloatField(help_text="In closed hours, as far as rates are known")
+    share = serializers.FloatField(help_text="Of the amount")
+    forecast = serializers.FloatField(
+        allow_null=True,
+        help_text="By the period's end, at the mean of the last seven days; null: no hour is "
+        "closed",
+    )
+    forecast_share = serializers.FloatField(allow_null=True)
+    known = serializers.FloatField(
+        allow_null=True, help_text="Share of the energy whose rate is known; null: none was used"
+    )
+    hours = serializers.IntegerField(help_text="Of the period")
+    closed_hours = serializers.IntegerField(help_text="Of these, that are closed")
+    open_hours = serializers.IntegerField(help_text="That are over and not closed, nor in `used`")
+    is_least = serializers.BooleanField(help_text="More may have been used than is known")
+    warned = serializers.FloatField(
+        allow_null=True, help_text="The largest share to warn at that is used; null: none is"
+    )
+
+
+class BudgetSerializer(serializers.ModelSerializer[Budget]):
+    """A budget of a project, and how it stands; null: it is not in force now."""
+
+    project = serializers.CharField(source="project.name")
+    unit = serializers.SerializerMethodField()
+    standing = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Budget
+        fields = (
+            "id", "project", "measure", "unit", "amount", "begins_at", "ends_at", "warn_at",
+            "made_by", "made_at", "ended_at", "standing",
+        )  # fmt: skip
+        read_only_fields = fields
+
+    def get_unit(self, row: Budget) -> str:
+        return budgets.UNITS[Measure(row.measure)]
+
+    @extend_schema_field(BudgetStandingSerializer(allow_null=True))
+    def get_standing(self, row: Budget) -> Any:
+        stands = self.context["standings"].get(row.pk)
+        return None if stands is None else BudgetStandingSerializer(stands).data
+
+
+class BudgetAskSerializer(serializers.ModelSerializer[Budget]):
+    """A budget that is to hold from an hour on."""
+
+    project = serializers.SlugRelatedField(slug_field="name", queryset=Project.objects.all())
+    begins_at = MomentField()
+    ends_at = MomentField(required=False, allow_null=True, default=None)
+    warn_at = serializers.ListField(
+        child=serializers.FloatField(min_value=0.01, max_value=10.0),
+        max_length=10,
+        default=[0.8, 1.0],
+        help_text="Shares of it at which an incident is opened",
+    )
+
+    class Meta:
+        model = Budget
+        fields = ("project", "measure", "amount", "begins_at", "ends_at", "warn_at")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from django.core.exceptions import ValidationError as Invalid
 from django.http import HttpResponse
@@ -10,6 +11,7 @@ from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import mixins, serializers, status, viewsets
+from rest_framework.decorators import action
 from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -18,15 +20,17 @@ from rest_framework.views import APIView
 from accounts.cost import dear
 from accounts.edge.csv_text import csv_response
 from accounts.permissions import ViewsFleet, ViewsFleetOrEditsPolicies
-from admission.energy import actions, reports
+from admission.energy import actions, budgets, reports
 from admission.energy.api.serializers import (
+    BudgetAskSerializer,
+    BudgetSerializer,
     EnergyReportSerializer,
     TariffAskSerializer,
     TariffSerializer,
     flat,
     told,
 )
-from admission.energy.models import Tariff
+from admission.energy.models import Budget, BudgetQuerySet, Tariff
 from fleet.api.actors import actor_of
 from telemetry import spans
 
@@ -108,3 +112,53 @@ class TariffViewSet(
         except Invalid as error:
             raise serializers.ValidationError(error.message_dict) from error
         return Response(self.get_serializer(row).data, status=status.HTTP_201_CREATED)
+
+
+class BudgetViewSet(
+    mixins.ListModelMixin, mixins.RetrieveModelMixin, viewsets.GenericViewSet[Budget]
+):
+    """Budgets of projects, the newest first, and how they stand; of the own projects to ML users.
+
+    They are added and ended, never changed.
+    """
+
+    queryset = Budget.objects.select_related("project")
+    serializer_class = BudgetSerializer
+    permission_classes = (ViewsFleetOrEditsPolicies,)
+    lookup_value_regex = "[0-9]{1,18}"
+    cursor_ordering = ("-id",)
+
+    def get_queryset(self) -> BudgetQuerySet:
+        """Those that the reader may know of."""
+        return Budget.objects.visible_to(actor_of(self.request)).select_related("project")
+
+    def get_serializer(self, *args: Any, **kwargs: Any) -> Any:
+        """With how those that are in force stand, some queries for all of them."""
+        if args:
+            rows = [args[0]] if isinstance(args[0], Budget) else list(args[0])
+            now = timezone.now()
+            kept = Budget.objects.in_force(now).filter(pk__in=[row.pk for row in rows])
+            found = budgets.standings(kept.select_related("project"), now)
+            context = {"standings": {row.pk: stands for row, stands in found}}
+            kwargs["context"] = {**self.get_serializer_context(), **context}
+        return super().get_serializer(*args, **kwargs)
+
+    @extend_schema(request=BudgetAskSerializer, responses={201: BudgetSerializer})
+    def create(self, request: Request) -> Response:
+        """Make a budget: of each calendar month (UTC), or of a range of hours."""
+        body = BudgetAskSerializer(data=request.data)
+        body.is_valid(raise_exception=True)
+        given = dict(body.validated_data)
+        project = given.pop("project")
+        try:
+            row = budgets.make(actor_of(request), project, given, now=timezone.now())
+        except Invalid as error:
+            raise serializers.ValidationError(error.message_dict) from error
+        return Response(self.get_serializer(row).data, status=status.HTTP_201_CREATED)
+
+    @extend_schema(request=None, responses=BudgetSerializer)
+    @action(detail=True, methods=["post"])
+    def end(self, request: Request, pk: str) -> Response:
+        """End a budget from now on."""
+        row = budgets.end(actor_of(request), self.get_object(), now=timezone.now())
+        return Response(self.get_serializer(row).data)

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 
 from accounts.roles import Role
-from admission.energy import actions
+from admission.energy import actions, budgets
 from admission.energy.models import ClosedHour, SiteHour
 from admission.jobs.models import Project
 from fleet.models import Rack, Site
@@ -114,3 +114,16 @@ def test_the_page_of_a_job_says_what_it_came_to(ledger: Ledger) -> None:
     assert "kWh" not in opened(client, "/live/jobs/llama/goodput")
     ledger.close()
     assert "1.40 kWh" in opened(client, "/live/jobs/llama/goodput")
+
+
+def test_budgets_show_what_is_used_to_those_who_may_know_of_the_project(ledger: Ledger) -> None:
+    ledger.close()
+    given = {
+        "measure": "kwh", "amount": 2.0, "begins_at": ledger.hour, "warn_at": [0.5],
+        "ends_at": ledger.hour + 8 * HOUR,
+    }  # fmt: skip
+    vision = Project.objects.get(name="vision")
+    row = budgets.make(make_user(Role.OPERATOR), vision, given, now=ledger.hour)
+    html = opened(client_of(Role.VIEWER))
+    assert f"vision {row.pk} 2.0 kWh at least 70 %" in html
+    assert "at least 70 %" not in opened(client_of(Role.ML_USER))

@@ -383,3 +383,18 @@ def test_hours_without_an_account_are_said_first() -> None:
     assert not any(line.startswith("CAUSE ") and "HELD" in line for line in rest)
     empty = [*words.fleet_goodput({**answer, "gpu_s": 0.0})]
     assert empty == [first, "There is no account of this time."]
+
+
+def test_budgets_say_what_is_used_at_least_and_what_is_forecast() -> None:
+    stands = {
+        "share": 0.71, "forecast_share": None, "end": "2026-12-01T00:00:00Z", "is_least": True,
+        "open_hours": 2,
+    }  # fmt: skip
+    budget = {
+        "id": 3, "project": "vision", "amount": 1200.0, "unit": "kWh", "standing": stands
+    }  # fmt: skip
+    _, line = words.budgets([budget, {**budget, "standing": None}])
+    assert line.split("  ")[0] == "3"
+    assert "at least 71.0 %" in line
+    assert line.endswith("2026-12-01 00:00  2 hours")
+    assert [*words.budgets([])] == ["No budget is in force."]
