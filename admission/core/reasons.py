@@ -21,6 +21,8 @@ class ReasonToken(enum.StrEnum):
     DEPENDENCY_NEVER_MET = "DependencyNeverMet"
     #: a phase or job before it has not come as far as it is to yet
     DEPENDENCY_PENDING = "DependencyPending"
+    #: it agreed to wait, and a later hour is cheaper or cleaner
+    POWER_PREFERENCE = "PowerPreference"
     #: its project has used up what it may have
     QUOTA_EXCEEDED = "QuotaExceeded"
     #: a restriction in force keeps it out everywhere that it could go

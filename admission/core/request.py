@@ -92,6 +92,11 @@ class Request:
     checkpoint_interval_s: float | None = None
     cross_site_checkpoint: bool = False
 
+    #: "price" or "carbon": it prefers sites and hours of little; empty: any will do
+    prefers: str = ""
+    #: it agrees to begin so much later than it could, for such an hour, s
+    may_wait_s: float = 0.0
+
     def counted(self, gpus: int) -> float:
         """Return what so many of its GPUs, slices or cores count for, in GPUs."""
         return gpus * self.gpu_share

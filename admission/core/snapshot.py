@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from admission.core.energy.ahead import Ahead, Later
 from admission.core.grants import Grants
 from admission.core.moving import MovingPolicy
 from admission.core.per_user import PerUser
@@ -42,12 +43,23 @@ class Pending:
     spec_error: str = ""
     #: what is kept for it to go on with after a move; None: it did not run before, or lost it
     returns_to: Placement | None = None
+    #: the later hour that it prefers; None: none. A cycle finds it by ``Snapshot.ahead``
+    later: Later | None = None
 
     def is_kept_back(self, now: float) -> bool:
         """Say whether it is not tried at all, whatever is free: see ``gates``."""
         return bool(
-            self.held_by or self.spec_error or self.waits_for or self.needs or self.not_before > now
+            self.held_by
+            or self.spec_error
+            or self.waits_for
+            or self.needs
+            or self.not_before > now
+            or self.prefers_later(now)
         )
+
+    def prefers_later(self, now: float) -> bool:
+        """Say whether it waits for the hour that it prefers, as long as its request agrees to."""
+        return self.later is not None and self.later.at > now and self.request.may_wait_s > 0.0
 
 
 @dataclass(frozen=True)
@@ -194,6 +206,8 @@ class Snapshot:
     run_shares: Mapping[str, float] = field(default_factory=dict)
     #: jobs in it ask for their lowest caps: a controller raises those later
     starts_low: bool = False
+    #: what energy comes to in the hours ahead; None: nothing is known of that
+    ahead: Ahead | None = None
 
     def expected_s(self, request: Request, slowdown: float) -> float:
         """Return how long a job is expected to run, s: no longer than its walltime."""

@@ -47,6 +47,7 @@ from admission.cycle import asking, holding
 from admission.directives import fallback
 from admission.directives.actions import moved_within_the_hour, preempted_by_project
 from admission.directives.placed import placed_on
+from admission.energy import ahead
 from admission.executors.runners import ready_nodes
 from admission.executors.schedulers import registered
 from admission.jobs import catalog, first_steps, needs
@@ -413,7 +414,7 @@ def input_of(
     bookings: Bookings | None = None,
     executors: Mapping[int, str] | None = None,
 ) -> CycleInput:
-    """Return the input of a cycle at ``now`` (Unix s). Seven queries.
+    """Return the input of a cycle at ``now`` (Unix s). Seven queries; three more once a minute.
 
     ``measured``: the headroom without reservations, of the inventory of ``held``. ``runners``: the
     ids of nodes that run jobs; ``executors``: the schedulers of those that have one. ``memory``:
@@ -451,6 +452,7 @@ def input_of(
         moving=policy.moving,
         moved=moved_within_the_hour(now),
         run_shares=profiles.run_shares(),
+        ahead=ahead.current(now),
     )
     headroom = replace(measured, reservations=reserved.fleet)
     started = _as_started(taken, held_back)

@@ -12,7 +12,7 @@ from django.db import transaction
 
 from accounts import audit
 from accounts.models import User
-from admission.energy import rating
+from admission.energy import ahead, rating
 from admission.energy.models import ClosedHour, GridHour, Tariff
 from fleet.models import Site
 from telemetry.rollups.spec import HOUR_S
@@ -49,6 +49,7 @@ def make_tariff(
     if row.pue is not None:
         ClosedHour.objects.filter(hour__gte=begins_at).update(again_at=now)
     rating.rate(begins_at, _EVER, [site.name])
+    ahead.invalidate()
     told = {name: value for name, value in given.items() if value not in (None, "")}
     audit.record(user, "energy.tariff", str(row), **told)
     return row
@@ -72,6 +73,7 @@ def take_grid(site: Site, told: Sequence[Told], source: GridHour.Source, *, now:
     if told:
         first, last = min(each.hour for each in told), max(each.hour for each in told)
         rating.rate(first, last + timedelta(hours=1), [site.name])
+        ahead.invalidate()
     return len(rows)
 
 

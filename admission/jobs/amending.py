@@ -29,6 +29,7 @@ CHANGES: dict[str, tuple[str, str]] = {
     "sites": ("locality", "sites"),
     "locality": ("locality", "required"),
     "job_class": ("", "class"),
+    "may_wait_s": ("energy", "may_wait_s"),
     "priority": ("", "priority"),
 }
 #: Of an adopted job: its scheduler starts it as it was submitted there, with all its GPUs, and lets

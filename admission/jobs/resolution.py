@@ -325,5 +325,7 @@ def _request(
         preemptible=job_class.preemptible,
         checkpoint_interval_s=terms.checkpoint.interval_s,
         cross_site_checkpoint=terms.checkpoint.cross_site is CrossSite.REQUIRED,
+        prefers=terms.energy.prefer or "",
+        may_wait_s=terms.energy.may_wait_s if terms.energy.prefer else 0.0,
         **of_job,
     )

@@ -302,6 +302,16 @@ def _paths_of_inputs(phase: PhaseSpec, path: str) -> Iterator[FieldError]:
             )
 
 
+def _preference(phase: PhaseSpec, path: str) -> Iterator[FieldError]:
+    if phase.energy.may_wait_s > 0.0 and phase.energy.prefer is None:
+        yield FieldError(
+            code="nothing_preferred",
+            message="it may wait, and does not say for what",
+            field=f"{path}.energy.prefer",
+            hint="give price or carbon, or leave may_wait_s out",
+        )
+
+
 _CHECKS: list[Callable[[PhaseSpec, str], Iterator[FieldError]]] = [
     _AtMost("gang.min_gpus", "gang.gpus", "ask for more, or lower min_gpus"),
     _AtMost("gang.gpus", "gang.max_gpus", "raise max_gpus, or ask for fewer"),
@@ -312,6 +322,7 @@ _CHECKS: list[Callable[[PhaseSpec, str], Iterator[FieldError]]] = [
     _slice,
     _cores,
     _preferred_level,
+    _preference,
     _environment,
     _paths_of_inputs,
 ]

@@ -26,6 +26,7 @@ __all__ = [
     "Artifacts",
     "Checkpoint",
     "CrossSite",
+    "Energy",
     "Gang",
     "JobSpec",
     "Level",
@@ -35,6 +36,7 @@ __all__ = [
     "PhaseSpec",
     "Power",
     "Precision",
+    "Prefer",
     "Response",
     "Restart",
     "Sensitivity",
@@ -95,6 +97,7 @@ _Rate: TypeAlias = Annotated[float, Meta(ge=0, le=1e15)]
 _Bytes: TypeAlias = Annotated[float, Meta(ge=0, le=1e18)]
 _Seconds: TypeAlias = Annotated[float, Meta(gt=0, le=3.2e7)]
 _Wait: TypeAlias = Annotated[float, Meta(ge=0, le=86_400)]
+_Days: TypeAlias = Annotated[float, Meta(ge=0, le=604_800)]
 _Seconds0: TypeAlias = Annotated[float, Meta(ge=0, le=3.2e7)]
 _Element: TypeAlias = Annotated[int, Meta(ge=0, le=LARGEST_INDEX)]
 _Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
@@ -298,6 +301,24 @@ class Precision(enum.StrEnum):
     FP8 = "fp8"
 
 
+class Prefer(enum.StrEnum):
+    """What a phase wants little of, where it has a choice of sites and hours."""
+
+    PRICE = "price"
+    CARBON = "carbon"
+
+
+class Energy(_Section, frozen=True):
+    """What a phase prefers of the power that it runs on. No class says it for it."""
+
+    prefer: Annotated[
+        Prefer | None, _says("Sites and hours of a low price, or of little carbon; null: any")
+    ] = None
+    may_wait_s: Annotated[
+        _Days, _says("It agrees to begin so much later than it could, for such an hour, s")
+    ] = 0.0
+
+
 class When(enum.StrEnum):
     """What a need waits for."""
 
@@ -339,6 +360,7 @@ class PhaseSpec(_Section, frozen=True):
     restart: Restart = Restart()
     throttling: Throttling = Throttling()
     artifacts: Artifacts = Artifacts()
+    energy: Energy = Energy()
     flops_per_step: Annotated[
         _Flop | None,
         _says("FLOPs that its model takes in one step, of all GPUs together; null: not known"),

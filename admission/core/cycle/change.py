@@ -37,6 +37,8 @@ class Change:
     #: how close together it has to stand at least
     locality: Locality | None = None
     job_class: str | None = None
+    #: it waits so long at most for a cheaper or cleaner hour
+    may_wait_s: float | None = None
     #: nothing is changed: it begins at that time, Unix s
     begin_at: float | None = None
 
@@ -45,7 +47,9 @@ class Change:
         return replace(request, **self._edits(request, classes))
 
     def _edits(self, request: Request, classes: Mapping[str, ClassRules]) -> dict[str, Any]:
-        as_they_are = ("lowest_cap_w", "max_slowdown", "walltime_s", "checkpoint_interval_s")
+        as_they_are = (
+            "lowest_cap_w", "max_slowdown", "walltime_s", "checkpoint_interval_s", "may_wait_s",
+        )  # fmt: skip
         given = {name: getattr(self, name) for name in (*as_they_are, "sites")}
         edits: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         if self.gpus is not None:
@@ -155,6 +159,9 @@ _WHOLES = {
 }
 
 
+_WAITED_FOR = {"price": "cheaper", "carbon": "cleaner"}
+
+
 def sentence(
     change: Change,
     old: Request,
@@ -190,6 +197,8 @@ def _ways(change: Change, old: Request, placement: Placement, begins: str) -> li
         parts.append("with checkpoints that stay at its site")
     if change.job_class is not None:
         parts.append(f"in class {change.job_class}")
+    if change.may_wait_s is not None:
+        parts.append(f"without waiting for {_WAITED_FOR[old.prefers]} power")
     return parts
 
 

@@ -6,7 +6,7 @@ nothing more starts, so that the next cycle, were nothing to happen, would start
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from admission.core.cycle.entitlement import Ground
 from admission.core.cycle.moving import Moves, moves
 from admission.core.cycle.order import Bools, Order, tried
 from admission.core.cycle.preemption import preempt_for
+from admission.core.cycle.preference import preferring
 from admission.core.cycle.queue import Queue, Stage, Verdict
 from admission.core.reasons import Reason, ReasonToken, dominant
 from admission.core.request import Placement, Request
@@ -117,8 +118,8 @@ def placed_in_order(snapshot: Snapshot, key: str, *, most_ahead: int) -> Placeme
 
 class _Cycle:
     def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
-        self._queue = Queue(snapshot)
+        self._snapshot = preferring(snapshot)
+        self._queue = Queue(self._snapshot)
         self._admitted: list[Admission] = []
         self._verdicts: dict[str, Verdict] = {}
         #: by key: behind how many that wait for others' heat a job was tried in the last round
@@ -142,8 +143,10 @@ class _Cycle:
 
     def run(self) -> Decisions:
         for _ in range(_MOST_ROUNDS):
+            started = len(self._admitted)
             if not self._round():
                 break
+            self._prefer_sites(started)
             self._queue.begin_round()
             self._tried = self._tried_before()
         else:
@@ -164,6 +167,20 @@ class _Cycle:
         for rank in np.flatnonzero(self._tried).tolist():
             self._try(pending[rank], rank, may_start=may_start)
         return (len(self._admitted), len(self._leaving)) != before
+
+    def _prefer_sites(self, first: int) -> None:
+        """Have those that started, from the one at ``first`` on, stand at sites that they prefer.
+
+        All others were tried by now: what they left is for whoever prefers it.
+        """
+        for at, each in enumerate(self._admitted[first:], first):
+            if not each.request.prefers:
+                continue
+            rank = self._queue.rank_of(each.request.key)
+            place = self._queue.preferred(each.request, each.placement, rank, is_held=True)
+            if place != each.placement:
+                self._queue.start_instead(each.request, each.placement, place)
+                self._admitted[at] = replace(each, placement=place)
 
     def first_of(self, key: str, most_ahead: int) -> Placement | None:
         """Try all up to the job ``key``; return where it starts, if it does."""

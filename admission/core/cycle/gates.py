@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
+from admission.core.energy.ahead import Later
 from admission.core.reasons import Reason, ReasonToken
 from admission.core.snapshot import Pending
 from policies.scopes import Scope, ScopeKind
@@ -31,7 +34,33 @@ def gates(pending: Pending, now: float) -> tuple[Reason, ...]:
                 when, {"not_before": pending.not_before},
             )
         )  # fmt: skip
+    if pending.later is not None and pending.prefers_later(now) and not found:
+        found.append(_preference(pending, pending.later, now))
     return tuple(found)
+
+
+def _preference(pending: Pending, later: Later, now: float) -> Reason:
+    """Return why it waits for a later hour, with what that saves."""
+    saves, of, money = later.amounts
+    what = "cleaner" if later.prefers == "carbon" else "cheaper"
+    text = (
+        f"waits for {_clock(later.at)} at site {later.site}: {later.rate:.3g} beside"
+        f" {later.now_rate:.3g} {later.unit} now, {what} by {saves:.3g} of {of:.3g} {money}; it may"
+        f" wait until {_clock(later.until)}"
+    )
+    evidence = {
+        "until": later.at, "may_wait_until": later.until, "site": later.site,
+        "prefers": later.prefers, "rate_then": later.rate, "rate_now": later.now_rate,
+        "rate_unit": later.unit, "energy_kwh": later.kwh, "saves": saves, "of": of,
+        "saves_unit": money,
+    }  # fmt: skip
+    return Reason(
+        ReasonToken.POWER_PREFERENCE, later.at - now, 0.0, "s", _scope(pending), text, evidence
+    )
+
+
+def _clock(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _needs(pending: Pending) -> list[Reason]:

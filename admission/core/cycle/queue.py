@@ -16,6 +16,7 @@ from admission.core.cycle.backfill import CURED_BY_ENDS, Ending, Moved, Reservat
 from admission.core.cycle.entitlement import Holdings
 from admission.core.cycle.gates import gates
 from admission.core.cycle.order import Columns, Order, order
+from admission.core.cycle.preference import preferred_sites
 from admission.core.cycle.quotas import Quotas
 from admission.core.cycle.stagger import Ramp
 from admission.core.placement.cluster import Cluster
@@ -477,6 +478,42 @@ class Queue:
         if self.reservations.in_the_way_of(request, found, end_at, rank) is not None:
             return None
         return found
+
+    # --- Preferred sites --------------------------------------------------------------------------
+
+    def preferred(
+        self, request: Request, placement: Placement, rank: int, *, is_held: bool
+    ) -> Placement:
+        """Return where a job that would begin at ``placement`` stands at a site that it prefers.
+
+        In what all others leave once they were tried: ``placement`` where that is nowhere.
+        ``is_held``: it holds ``placement`` already.
+        """
+        end_at = self.now + request.walltime_s
+        quotas, ramp = self.quotas, self.ramp
+        if is_held:
+            quotas = quotas.without([(request, placement, end_at)])
+            ramp = ramp.without([placement])
+        run_s = self.snapshot.expected_s(request, 0.0)
+        for site in preferred_sites(request, self.snapshot.ahead, self.now, run_s):
+            if placement.sites == (site,):
+                break
+            found = place(self.cluster, replace(request, sites=(site,)))
+            if (
+                not isinstance(found, Refusal)
+                and len(found.gpus) == len(placement.gpus)
+                and self.reservations.in_the_way_of(request, found, end_at, rank) is None
+                and not quotas.refusals(request, found, end_at, rank)
+                and ramp.refusal(self.cluster, found) is None
+            ):
+                return found
+        return placement
+
+    def start_instead(self, request: Request, old: Placement, new: Placement) -> None:
+        """Have a job that starts stand at ``new``. The next round goes by it, this one is over."""
+        self.cluster.free(old, request)
+        self.cluster.allocate(new, request)
+        self.endings[request.key] = replace(self.endings[request.key], placement=new)
 
     # --- What if ----------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from admission.core.cycle.change import Burden, Change, Counterfactual, Price, s
 from admission.core.cycle.decide import Decisions, Step, placed_in_order, trace_of
 from admission.core.cycle.never import Never, is_up_to_its_request, least_speed, never
 from admission.core.cycle.order import Order
+from admission.core.cycle.preference import with_preference
 from admission.core.cycle.queue import Stage, Verdict
 from admission.core.cycle.tries import Tries
 from admission.core.placement.place import place
@@ -91,14 +92,17 @@ def explain(decisions: Decisions, key: str) -> Explanation:
 
 def dry_run(decisions: Decisions, pending: Pending) -> DryRun:
     """Return the outcome of the next cycle for ``pending``, which may but need not be queued."""
-    search = _Search.of_new(decisions, pending)
+    search = _Search.of_new(decisions, with_preference(pending, decisions.snapshot))
     verdict = search.verdict(pending.request)
     starts, why = verdict.stage is Stage.ADMITTED, verdict.reasons
     rank, first = search.place_in_order, dominant(why) if why else None
+    placement = verdict.placement if starts else None
+    if placement is not None:
+        placement = search.queue.preferred(pending.request, placement, search.rank, is_held=False)
     is_up_to_it = not starts and first is not None and is_up_to_its_request(first.token)
     return DryRun(
         decisions.snapshot.now,
-        verdict.placement if starts else None,
+        placement,
         why,
         rank + 1,
         trace_of(search.order, rank, verdict.stage, first),
@@ -201,6 +205,8 @@ class _Search:
         return found.burden is not None, delay_s, len(found.change.as_json())
 
     def _single(self) -> Iterator[Change]:
+        if self.pending.prefers_later(self.queue.now):
+            yield Change(may_wait_s=0.0)
         yield from self._tries.single()
         if (change := self._with_checkpoints_kept_here()) is not None:
             yield change

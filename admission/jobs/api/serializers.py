@@ -520,6 +520,7 @@ class JobAmendmentSerializer(serializers.Serializer[Any]):
     )
     locality = serializers.CharField(required=False, max_length=20, help_text="Required level")
     job_class = serializers.CharField(required=False, max_length=60)
+    may_wait_s = serializers.FloatField(required=False, min_value=0)
 
 
 class ReasonSerializer(serializers.Serializer[Any]):
