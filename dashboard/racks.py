@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from dashboard import scale, units
 from dashboard.state import View
+from fleet.density import excess
+from fleet.tables import COOLING_KINDS, FleetArrays
 from headroom.contracts import ThrottleCause
 from telemetry.live_frame import is_fresh
 from telemetry.summary import FULL_HEAT_MARGIN_C, RackSummary
@@ -112,6 +114,8 @@ class RackNow:
     row: str
     height_u: int
     zone: str
+    #: that it is too dense for its kind of cooling, in a sentence; empty: it is not, or not known
+    density: str
     load_w: float
     budget_w: float
     #: the budget by the inventory, of which a restriction may leave less
@@ -160,6 +164,7 @@ def rack_now(view: View, row: int, metric: str, stale_after_s: float) -> RackNow
         row=str(racks.row[row]),
         height_u=int(racks.height_u[row]),
         zone=str(view.fleet.zones.names[zone]) if zone >= 0 else "",
+        density=_density(view.fleet, row),
         inventory_w=float(racks.budget_w[row]),
         **_floats(now, row),
         seen=bool(now.seen[row]),
@@ -170,6 +175,21 @@ def rack_now(view: View, row: int, metric: str, stale_after_s: float) -> RackNow
         nodes=nodes,
         feeds=_feeds(view, row),
     )
+
+
+def _density(fleet: FleetArrays, row: int) -> str:
+    """Return that a rack is too dense for its kind of cooling, in words; "" where it is not."""
+    zone = int(fleet.racks.zone[row])
+    if zone < 0:
+        return ""
+    here = fleet.nodes.rack == row
+    gpus_w = fleet.gpus.rated_w[here[fleet.gpus.node]].sum()
+    found = excess(
+        COOLING_KINDS[fleet.zones.kind[zone]],
+        rated_w=float(np.nansum(fleet.nodes.host_rated_w[here]) + gpus_w),
+        budget_w=float(fleet.racks.budget_w[row]),
+    )
+    return found.sentence if found else ""
 
 
 def _floats(racks: RackSummary, row: int) -> dict[str, float]:

@@ -89,6 +89,10 @@ class PlanSerializer(serializers.Serializer[dict[str, Any]]):
     )
     counts = serializers.DictField(child=serializers.DictField(child=serializers.IntegerField()))
     kinds = serializers.DictField(child=_KindPlanSerializer())
+    warnings = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="What is allowed and not wise, such as racks too dense for their cooling",
+    )
 
 
 _PRUNE = OpenApiParameter(

@@ -54,11 +54,12 @@ def _said(value: Any) -> str:
 
 
 def as_dict(plan: Plan) -> dict[str, Any]:
-    """Return counts by kind, and of each kind the first keys and changes."""
+    """Return counts by kind, of each kind the first keys and changes, and the first warnings."""
     return {
         "sites": list(plan.sites),
         "counts": plan.counts,
         "kinds": {name: _kind_dict(kind) for name, kind in plan.kinds.items() if kind},
+        "warnings": list(plan.warnings[:LISTED]),
     }
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from fleet.density import excess
 from fleet.inventory.checks import problems_of
 from fleet.inventory.document import Inventory
 from fleet.inventory.exceptions import MAX_PROBLEMS
@@ -62,6 +64,8 @@ class Plan:
     #: the sites that the inventory speaks for
     sites: tuple[str, ...]
     kinds: Mapping[str, KindPlan]
+    #: what is allowed and not wise, each in a sentence that begins with what it is about
+    warnings: tuple[str, ...] = ()
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:
@@ -86,7 +90,25 @@ def plan(inventory: Inventory, state: State, *, prune_sites: bool = False) -> Pl
     sites = tuple(site.name for site in document.sites)
     doomed = _doomed(wanted, state.rows, frozenset(sites), prune_sites)
     kinds = {name: _compare(wanted[name], state.rows[name], doomed[name]) for name in KINDS}
-    return Plan(state, sites, kinds)
+    return Plan(state, sites, kinds, tuple(_too_dense(wanted, state.rows)))
+
+
+def _too_dense(wanted: Rows, have: Rows) -> Iterator[str]:
+    """Yield the racks that may give off more heat than their kind of cooling carries."""
+    models = {**have["hardware_models"], **wanted["hardware_models"]}
+    rated_w: dict[str, float] = defaultdict(float)
+    for node in wanted["nodes"].values():
+        # A node may have no model: then nothing is known of its host.
+        rated_w[node["rack"]] += models[node["model"]]["rated_w"] if node["model"] else 0.0
+    for gpu in wanted["gpus"].values():
+        rated_w[wanted["nodes"][gpu["node"]]["rack"]] += models[gpu["model"]]["rated_w"]
+    for key, rack in wanted["racks"].items():
+        if rack["cooling_zone"] is None:
+            continue
+        kind = wanted["cooling_zones"][rack["cooling_zone"]]["kind"]
+        found = excess(kind, rated_w=rated_w[key], budget_w=rack["budget_w"])
+        if found is not None:
+            yield f"rack {key} {found.sentence}"
 
 
 def _compare(wanted: dict[str, Row], have: dict[str, Row], removed: dict[str, Row]) -> KindPlan:

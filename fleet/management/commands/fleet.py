@@ -77,6 +77,10 @@ class Command(BaseCommand):
         styles = {"+": self.style.SUCCESS, "~": self.style.WARNING, "-": self.style.ERROR}
         for sign, text in describe.lines(todo, limit):
             self.stdout.write(styles[sign](f"{sign} {text}"))
+        for warning in todo.warnings[:limit]:
+            self.stderr.write(self.style.WARNING(f"! {warning}"))
+        if limit is not None and len(todo.warnings) > limit:
+            self.stderr.write(self.style.WARNING(f"! … and {len(todo.warnings) - limit:,} more"))
         if todo:
             self.stdout.write(describe.summary(todo))
         else:

@@ -10,7 +10,8 @@ import pytest
 from django.test import Client
 
 from dashboard import state
-from fleet.models import Node, Rack
+from fleet import snapshot
+from fleet.models import CoolingZone, HardwareModel, Node, Rack
 from tests.builders.accounts import api_client
 from tests.builders.fleet import SmallFleet
 from tests.builders.policies import lower_budget
@@ -154,6 +155,18 @@ def test_the_panel_is_204_until_a_reading_comes(
     assert response.status_code == 200
     for part in ("rack-panel", "rack-elevation", "rack-power", "rack-tables"):
         assert f'id="{part}"'.encode() in response.content
+
+
+def test_a_rack_too_dense_for_its_cooling_says_by_how_much(
+    opened: Opened, small: SmallFleet
+) -> None:
+    assert "Too dense" not in opened()
+    CoolingZone.objects.update(kind="air")
+    Rack.objects.update(budget_w=60_000.0)
+    HardwareModel.objects.filter(kind="node").update(rated_w=20_000.0)
+    snapshot.invalidate()
+    text = text_of(opened())
+    assert "Too dense: may give off 45.6 kW, and air cooling carries 30.0 kW" in text
 
 
 def test_names_are_escaped_everywhere(opened: Opened, small: SmallFleet) -> None:

@@ -92,3 +92,15 @@ def test_export_writes_what_plan_takes(file: Path, tmp_path: Path) -> None:
     run("export", copy)
     assert run("export") == copy.read_text()
     assert run("plan", copy, "--prune-sites") == "Nothing to change.\n"
+
+
+def test_racks_too_dense_for_their_cooling_are_warned_of(tmp_path: Path) -> None:
+    file, errors = tmp_path / "air.yaml", io.StringIO()
+    file.write_text(FLEET.replace("kind: rear-door", "kind: air").replace("44000", "20000"))
+    call_command("fleet", "plan", str(file), stdout=io.StringIO(), stderr=errors, no_color=True)
+    assert errors.getvalue() == ""
+    file.write_text(
+        FLEET.replace("kind: rear-door", "kind: air").replace("rated_w: 4600", "rated_w: 14600")
+    )
+    call_command("fleet", "plan", str(file), stdout=io.StringIO(), stderr=errors, no_color=True)
+    assert errors.getvalue().startswith("! rack site-1/")

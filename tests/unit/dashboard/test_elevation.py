@@ -54,6 +54,7 @@ def make_rack(*nodes: NodeLine, height_u: int = 42) -> RackNow:
         row="A",
         height_u=height_u,
         zone="",
+        density="",
         seen=True,
         throttling=0,
         unexpected=0,

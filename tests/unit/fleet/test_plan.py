@@ -359,3 +359,16 @@ def test_gpus_that_are_all_split_alike_are_told_in_short() -> None:
     text = export(state_of(site(_SPLIT.format(gpus=gpus))).rows)
     assert "count: 2" in text
     assert text.count("3g.40gb") == 2
+
+
+def test_racks_that_are_too_dense_for_their_cooling_are_warned_of_and_planned() -> None:
+    air = FLEET.replace("kind: rear-door", "kind: air")
+    found = planned(air)
+    assert found.counts["racks"]["created"] == len(found.warnings) == 2
+    assert found.warnings[0].startswith("rack site-1/")
+    assert "may give off 40.8 kW, and air cooling carries 30.0 kW" in found.warnings[0]
+    assert describe.as_dict(found)["warnings"] == list(found.warnings)
+    # Also where nothing changes, and not where cooling or budget keep up.
+    assert planned(air, air).warnings == found.warnings
+    assert planned(FLEET).warnings == ()
+    assert planned(air.replace("budget_w: 44000", "budget_w: 30000")).warnings == ()
