@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 
 import structlog
 from django.conf import settings
 
 from admission.energy import electricity_maps
-from admission.energy.actions import take_grid
+from admission.energy.actions import Told, take_grid
 from admission.energy.electricity_maps import Access, GridError
 from admission.energy.models import GridHour, Tariff
 
@@ -37,15 +39,37 @@ def follow(now: datetime) -> bool:
 
 def _ask(access: Access, tariff: Tariff, now: datetime) -> bool:
     """Take what is told of one site; False: what was cannot be had."""
+    carbon = _take(
+        tariff, now,
+        partial(electricity_maps.history, access, tariff.zone),
+        partial(electricity_maps.forecast, access, tariff.zone),
+    )  # fmt: skip
+    if not tariff.is_spot:
+        return carbon
+    priced = access, tariff.zone, settings.ENERGY_CURRENCY
+    price = _take(
+        tariff, now,
+        partial(electricity_maps.price_history, *priced),
+        partial(electricity_maps.price_forecast, *priced),
+    )  # fmt: skip
+    return carbon and price
+
+
+def _take(
+    tariff: Tariff,
+    now: datetime,
+    history: Callable[[], list[Told]],
+    forecast: Callable[[], list[Told]],
+) -> bool:
     source = GridHour.Source.ELECTRICITY_MAPS
     try:
-        told = electricity_maps.history(access, tariff.zone)
+        told = history()
     except GridError as error:
         log.warning("grid_away", site=tariff.site.name, why=str(error))
         return False
     take_grid(tariff.site, told, source, now=now)
     try:
-        ahead = electricity_maps.forecast(access, tariff.zone)
+        ahead = forecast()
     except GridError as error:
         # Not every token may ask for it.
         log.info("no_grid_forecast", site=tariff.site.name, why=str(error))

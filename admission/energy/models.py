@@ -243,6 +243,11 @@ class Tariff(models.Model):
         validators=[RegexValidator(r"^[A-Za-z0-9-]*\Z")],
         help_text="Of the grid, as Electricity Maps calls it, such as DE",
     )
+    is_spot = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text="It pays what the day-ahead market of its zone asks for by the hour",
+    )
     made_by = models.CharField(max_length=200, editable=False)
     made_at = models.DateTimeField(editable=False)
 
@@ -254,6 +259,11 @@ class Tariff(models.Model):
 
     def __str__(self) -> str:
         return f"{self.site} from {self.begins_at:%Y-%m-%d %H:%M}"
+
+    def clean(self) -> None:
+        """Refuse prices of a market that is not named."""
+        if self.is_spot and not self.zone:
+            raise ValidationError({"zone": "name the grid whose day-ahead prices it pays"})
 
     def terms(self) -> Terms:
         return Terms(

@@ -121,7 +121,7 @@ class TariffSerializer(serializers.ModelSerializer[Tariff]):
         model = Tariff
         fields = (
             "id", "site", "begins_at", "price_per_kwh", "demand_per_kw", "gpu_hour",
-            "carbon_g_per_kwh", "pue", "zone", "made_by", "made_at",
+            "carbon_g_per_kwh", "pue", "zone", "is_spot", "made_by", "made_at",
         )  # fmt: skip
         read_only_fields = fields
 
@@ -136,7 +136,7 @@ class TariffAskSerializer(serializers.ModelSerializer[Tariff]):
         model = Tariff
         fields = (
             "site", "begins_at", "price_per_kwh", "demand_per_kw", "gpu_hour",
-            "carbon_g_per_kwh", "pue", "zone",
+            "carbon_g_per_kwh", "pue", "zone", "is_spot",
         )  # fmt: skip
         #: whether it is there already is said by the action
         validators: tuple[Any, ...] = ()

@@ -1,4 +1,4 @@
-"""A stand-in for Electricity Maps v3 on a port of this machine: the two questions that are asked.
+"""A stand-in for Electricity Maps v3 on a port of this machine: the questions that are asked.
 
 Its answers have the fields that the real one gives for them. Nobody of ours has asked the real one.
 """
@@ -27,6 +27,10 @@ class Grid:
     #: g CO2e/kWh by the start of the hour; None: not known yet
     history: dict[datetime, float | None] = field(default_factory=dict)
     forecast: dict[datetime, float] = field(default_factory=dict)
+    #: EUR/MWh
+    prices: dict[datetime, float] = field(default_factory=dict)
+    price_forecast: dict[datetime, float] = field(default_factory=dict)
+    unit: str = "EUR/MWh"
     #: in place of all answers: status and body
     instead: tuple[int, bytes] | None = None
     #: it takes requests and does not answer, until set
@@ -49,7 +53,21 @@ class Grid:
             return 200, _body(zone, "history", self.history)
         if parts.path.endswith("/carbon-intensity/forecast"):
             return self.forecast_status, _body(zone, "forecast", self.forecast)
+        if parts.path.endswith("/price-day-ahead/history"):
+            return 200, self._priced(zone, "history", self.prices)
+        if parts.path.endswith("/price-day-ahead/forecast"):
+            return 200, self._priced(zone, "forecast", self.price_forecast)
         return 404, b"{}"
+
+    def _priced(self, zone: str, name: str, points: dict[datetime, float]) -> bytes:
+        rows = [
+            {
+                "zone": zone, "value": value, "unit": self.unit, "source": "nordpool.com",
+                "datetime": hour.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z"),
+            }
+            for hour, value in points.items()
+        ]  # fmt: skip
+        return json.dumps({"zone": zone, name: rows}).encode()
 
 
 def _body(zone: str, name: str, points: Any) -> bytes:

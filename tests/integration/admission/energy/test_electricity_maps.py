@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.core.exceptions import ValidationError
 from pytest_django import Settings
 
-from admission.energy import electricity_maps, following
+from accounts.roles import Role
+from admission.energy import actions, electricity_maps, following
 from admission.energy.electricity_maps import Access, GridError
 from admission.energy.models import GridHour, SiteHour, Tariff
 from fleet.models import Site
+from tests.builders.accounts import make_user
 from tests.builders.ledger import Ledger
 from tests.integration.admission.energy.grid import TOKEN, Grid, grid
 
@@ -29,6 +32,7 @@ def source(settings: Settings) -> Iterator[Grid]:
         settings.ELECTRICITYMAPS_URL = made.url
         settings.ELECTRICITYMAPS_TOKEN = TOKEN
         settings.ELECTRICITYMAPS_TIMEOUT_S = 5.0
+        settings.ENERGY_CURRENCY = "EUR"
         yield made
 
 
@@ -152,3 +156,39 @@ def test_one_that_does_not_answer_is_left(source: Grid) -> None:
 def test_a_token_goes_nowhere_without_tls(source: Grid) -> None:
     with pytest.raises(GridError, match="is not https"):
         electricity_maps.history(access(source, url="http://grid.example.com/v3"), "DE")
+
+
+def test_prices_are_asked_for_where_the_tariff_pays_those_of_the_market(
+    source: Grid, site: Site
+) -> None:
+    source.prices, source.price_forecast = {TEN: 80.0}, {ONE: -5.0}
+    assert following.follow(NOW)
+    assert not GridHour.objects.exists()
+    Tariff.objects.update(is_spot=True)
+    assert following.follow(NOW)
+    rows = GridHour.objects.values_list("hour", "price_per_kwh", "is_forecast")
+    assert list(rows) == [(TEN, 0.08, False), (ONE, -0.005, True)]
+
+
+def test_prices_in_another_currency_are_not_taken(source: Grid, site: Site) -> None:
+    Tariff.objects.update(is_spot=True)
+    source.prices, source.unit = {TEN: 80.0}, "NOK/MWh"
+    source.history = {TEN: 310.0}
+    assert not following.follow(NOW)
+    # What it emits is known all the same.
+    assert list(GridHour.objects.values_list("price_per_kwh", "carbon_g_per_kwh")) == [
+        (None, 310.0)
+    ]
+    with pytest.raises(GridError, match="'NOK/MWh' is not EUR/MWh"):
+        electricity_maps.price_history(access(source), "DE", "EUR")
+
+
+def test_a_tariff_of_a_market_names_its_zone(site: Site) -> None:
+    with pytest.raises(ValidationError, match="name the grid"):
+        actions.make_tariff(make_user(Role.OPERATOR), site, TEN, {"is_spot": True}, now=NOW)
+
+
+def test_a_price_that_cannot_be_is_refused(source: Grid) -> None:
+    source.prices = {TEN: 1e9}
+    with pytest.raises(GridError, match="is no price of a MWh"):
+        electricity_maps.price_history(access(source), "DE", "EUR")
