@@ -142,6 +142,7 @@ ENERGY_CURRENCY = env.string("ENERGY_CURRENCY", "USD")
 #: The API of Electricity Maps, such as https://api.electricitymaps.com/v3; empty: nobody is asked.
 ELECTRICITYMAPS_URL = env.string("ELECTRICITYMAPS_URL", "").rstrip("/")
 ELECTRICITYMAPS_TOKEN = env.string("ELECTRICITYMAPS_TOKEN", "")
+ENERGY_WAITING_GPU_HOUR = env.decimal("ENERGY_WAITING_GPU_HOUR", 0.0, at_least=0.0)
 ELECTRICITYMAPS_TIMEOUT_S = env.decimal("ELECTRICITYMAPS_TIMEOUT_S", 10.0, at_least=0.1)
 #: For how long the energy of nodes, racks and jobs is kept by hour, days.
 ENERGY_KEPT_DAYS = env.integer("ENERGY_KEPT_DAYS", 90, at_least=1)

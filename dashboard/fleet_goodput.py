@@ -75,6 +75,8 @@ class Page:
     first_missing: float | None
     most: float | None
     program: str
+    currency: str
+    price_known: float | None
     causes: Sequence[goodput.Line]
     sites: Sequence[Group]
     projects: Sequence[Group]
@@ -111,6 +113,8 @@ def page(user: User, span: Span, now: datetime) -> Page:
         first_missing=whole["first_missing"],
         most=whole["goodput_at_most"] if _is_bounded(whole) else None,
         program=goodput.program(whole),
+        currency=whole["currency"],
+        price_known=whole["price_known"] or None,
         causes=[goodput.line(each) for each in whole["causes"]],
         sites=[] if is_own else [_group(each, "site") for each in whole["groups"]],
         projects=named[: exports.most(_MOST_LINES)],

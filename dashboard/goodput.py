@@ -30,6 +30,8 @@ class Line:
     share: float
     lever: str
     is_lost: bool
+    #: what it comes to; None: not known, or not told
+    money: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,10 @@ def _has_unknown(found: Mapping[str, Any]) -> bool:
 def line(each: Mapping[str, Any]) -> Line:
     """Return a cause as :mod:`admission.goodput.told` tells of it."""
     hours = each["gpu_s"] / 3600.0
-    return Line(words(each["cause"]), hours, each["share"], each["lever"], bool(each["lever"]))
+    return Line(
+        words(each["cause"]), hours, each["share"], each["lever"], bool(each["lever"]),
+        each.get("money"),
+    )  # fmt: skip
 
 
 def words(cause: str) -> str:

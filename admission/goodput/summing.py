@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, date, datetime
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,10 @@ from psycopg import sql
 from accounts import visibility
 from accounts.models import User
 from admission.core.account import Ints
+from admission.core.energy.rates import Terms, in_force
 from admission.core.fleet_account import CAUSES
 from admission.core.program import NOTHING, Floats, Work
+from admission.energy.rating import terms_by_site
 from admission.goodput.models import AccountedHour, HourSteps, HourWait
 from admission.jobs.models import Project
 from telemetry.rollups.spec import HOUR_S
@@ -28,6 +31,7 @@ from telemetry.spans import ParameterError, Span
 __all__ = ["FILTERS", "Asked", "By", "Found", "Iterations", "Waiting", "add_up"]
 
 _DAY_S = 24 * HOUR_S
+_US_PER_H = 3.6e9
 #: By what days do not tell, so many hours may be asked for at once: of the whole fleet, and of one
 #: project, rack or site.
 _MOST_HOURS, _MOST_HOURS_OF_ONE = 7 * 24, 31 * 24
@@ -162,6 +166,10 @@ class Found:
     missing: Sequence[int]
     #: by key, as far as it is known by that: of projects and classes, and of all in one
     works: Mapping[tuple[Any, ...], Work]
+    #: what the time comes to at the price of a GPU-hour at its site, rows as in ``us``
+    money: Floats
+    #: by key, of how many µs that price is known
+    priced_us: Floats
 
     @property
     def work(self) -> Work:
@@ -174,27 +182,69 @@ class Found:
 
 
 def add_up(asked: Asked, now: float) -> Found:
-    """Return the sums that are asked for. Up to six queries."""
-    first, last = asked.days
+    """Return the sums that are asked for. Seven queries, and more where prices change meanwhile."""
     sums: dict[tuple[Any, ...], Ints] = defaultdict(lambda: np.zeros(len(CAUSES), dtype=np.int64))
-    spans = [("admission_goodput_houraccount", "hour", asked.start, first)]
-    if last > first:
-        spans.append(("admission_goodput_dayaccount", "day", first, last))
-    spans.append(("admission_goodput_houraccount", "hour", last, asked.end))
-    for table, at, start, end in spans:
-        for *key, us in _sums(asked, table, at, start, end) if end > start else ():
-            sums[tuple(key)] += np.array(us, dtype=np.int64)
+    prices: dict[tuple[Any, ...], Floats] = defaultdict(lambda: np.zeros((2, len(CAUSES))))
+    terms = terms_by_site()
+    for piece in _pieces(asked, terms):
+        for *key, site, us in _sums(asked, piece):
+            took_us = np.array(us, dtype=np.int64)
+            sums[tuple(key)] += took_us
+            rate = _gpu_hour(terms.get(site, ()), piece)
+            if rate is not None:
+                prices[tuple(key)] += np.stack([took_us * (rate / _US_PER_H), took_us])
     keys = sorted(sums, key=lambda key: tuple(map(str, key)))
     us = np.array([sums[key] for key in keys], dtype=np.int64).reshape(-1, len(CAUSES))
+    priced = np.array([prices[key] for key in keys]).reshape(-1, 2, len(CAUSES))
     hours, missing = _hours(asked, now)
     steps = _steps(asked)
     return Found(
-        asked, keys, us, _waiting(asked), _iterations(steps), hours, missing, _works(asked, steps)
-    )
+        asked, keys, us, _waiting(asked), _iterations(steps), hours, missing, _works(asked, steps),
+        priced[:, 0], priced[:, 1].sum(axis=1),
+    )  # fmt: skip
 
 
-def _sums(asked: Asked, table: str, at: str, start: int, end: int) -> list[tuple[Any, ...]]:
-    names = _COLUMNS[asked.by]
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Rows of one table from ``start`` up to ``end``, Unix s: whole hours, or whole days."""
+
+    is_of_days: bool
+    start: int
+    end: int
+
+
+def _pieces(asked: Asked, terms: Mapping[str, Sequence[Terms]]) -> Iterator[_Piece]:
+    """Yield the hours, days and hours that sums are made of, cut where a tariff begins.
+
+    Of days the one in which it begins is a piece of its own.
+    """
+    first, last = asked.days
+    begins = {int(each.begins_at.timestamp()) for of_site in terms.values() for each in of_site}
+    days = {at // _DAY_S * _DAY_S for at in begins}
+    days |= {at // _DAY_S * _DAY_S + _DAY_S for at in begins if at % _DAY_S}
+    for is_of_days, start, end, cuts in (
+        (False, asked.start, first, begins),
+        (True, first, last, days),
+        (False, last, asked.end, begins),
+    ):
+        edges = [start, *sorted(at for at in cuts if start < at < end), end]
+        yield from (_Piece(is_of_days, *pair) for pair in pairwise(edges) if pair[1] > pair[0])
+
+
+def _gpu_hour(terms: Sequence[Terms], piece: _Piece) -> float | None:
+    """Return the price of a GPU-hour all through a piece; None: it is not known, or changes."""
+    start, end = _moment(piece.start), _moment(piece.end)
+    if any(start < each.begins_at < end for each in terms):
+        return None
+    stated = in_force(terms, start)
+    return None if stated is None else stated.gpu_hour
+
+
+def _sums(asked: Asked, piece: _Piece) -> list[tuple[Any, ...]]:
+    """Return key, site and sums of rows of a piece. One query."""
+    at = "day" if piece.is_of_days else "hour"
+    table = f"admission_goodput_{at}account"
+    names = (*_COLUMNS[asked.by], "site")
     total = sql.SQL(", ").join(
         sql.SQL("sum(us[{}])::bigint").format(sql.Literal(place))
         for place in range(1, len(CAUSES) + 1)
@@ -202,7 +252,7 @@ def _sums(asked: Asked, table: str, at: str, start: int, end: int) -> list[tuple
     conditions: list[sql.Composable] = [
         sql.SQL("{at} >= %s AND {at} < %s").format(at=sql.Identifier(at))
     ]
-    ends = [_moment(start), _moment(end)]
+    ends = [_moment(piece.start), _moment(piece.end)]
     values: list[Any] = [each.date() for each in ends] if at == "day" else [*ends]
     for name, value in asked.only.items():
         conditions.append(sql.SQL("{} = %s").format(sql.Identifier(name)))
@@ -212,14 +262,14 @@ def _sums(asked: Asked, table: str, at: str, start: int, end: int) -> list[tuple
         values.append(list(asked.projects))
     elif asked.by is By.ATTEMPT:
         conditions.append(sql.SQL("attempt_id IS NOT NULL"))
-    statement = sql.SQL("SELECT {keys} ARRAY[{total}] FROM {table} WHERE {where} {group}").format(
-        keys=sql.SQL("").join(sql.SQL("{}, ").format(sql.Identifier(name)) for name in names),
+    statement = sql.SQL(
+        "SELECT {keys}, ARRAY[{total}] FROM {table} WHERE {where} GROUP BY {places}"
+    ).format(
+        keys=sql.SQL(", ").join(map(sql.Identifier, names)),
         total=total,
         table=sql.Identifier(table),
         where=sql.SQL(" AND ").join(conditions),
-        group=sql.SQL("GROUP BY {} ").format(sql.SQL(", ").join(map(sql.Identifier, names)))
-        if names
-        else sql.SQL("HAVING count(*) > 0"),
+        places=sql.SQL(", ").join(sql.Literal(place) for place in range(1, len(names) + 1)),
     )
     with connection.cursor() as cursor:
         cursor.execute(statement, values)

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from django.conf import settings
+
 from admission.core.account import Cause, Ints
 from admission.core.fleet_account import CAUSES, FLEET_LEVERS, Unheld
-from admission.core.program import NOTHING, Work
+from admission.core.program import NOTHING, Floats, Work
 from admission.goodput.reading import JobAccount
 from admission.goodput.summing import By, Found
 
@@ -100,13 +102,18 @@ def told_of_fleet(found: Found) -> dict[str, Any]:
     """Return sums over a range of time, those of the most time first."""
     total = found.us.sum(axis=0)
     groups = [
-        {"key": _key(found, key), **_sums(us, found.works.get(key, NOTHING))}
-        for key, us in zip(found.keys, found.us, strict=True)
+        {
+            "key": _key(found, key),
+            **_sums(us, found.works.get(key, NOTHING), money, float(priced_us)),
+        }
+        for key, us, money, priced_us in zip(
+            found.keys, found.us, found.money, found.priced_us, strict=True
+        )
     ]
     if found.asked.by is not By.HOUR:
         groups.sort(key=lambda each: -each["gpu_s"])
     demand_us = sum(each.demand_us for each in found.waiting)
-    whole = _sums(total, found.work)
+    whole = _sums(total, found.work, found.money.sum(axis=0), float(found.priced_us.sum()))
     scheduling = _scheduling(total, demand_us, is_whole=found.asked.is_whole)
     runtime, program = whole["goodput"], whole["program_goodput"]
     fleet = None if scheduling is None or runtime is None else scheduling * runtime
@@ -114,6 +121,7 @@ def told_of_fleet(found: Found) -> dict[str, Any]:
         "start": float(found.asked.start),
         "end": float(found.asked.end),
         "by": found.asked.by.value,
+        "currency": settings.ENERGY_CURRENCY,
         "hours": found.hours,
         "missing_hours": len(found.missing),
         "first_missing": float(found.missing[0]) if found.missing else None,
@@ -125,7 +133,8 @@ def told_of_fleet(found: Found) -> dict[str, Any]:
         "groups": groups,
         "waiting": [
             {"reason": each.reason, "demand_gpu_s": each.demand_us / 1e6,
-             "wanted_gpu_s": each.wanted_us / 1e6}
+             "wanted_gpu_s": each.wanted_us / 1e6,
+             "money": each.demand_us / 3.6e9 * settings.ENERGY_WAITING_GPU_HOUR or None}
             for each in found.waiting
         ],
         "iterations": [
@@ -145,7 +154,8 @@ def _key(found: Found, key: tuple[Any, ...]) -> dict[str, Any]:
     }
 
 
-def _sums(us: Ints, work: Work) -> dict[str, Any]:
+def _sums(us: Ints, work: Work, money: Floats, priced_us: float) -> dict[str, Any]:
+    """Return sums by cause; ``money`` is by cause, too, of ``priced_us`` of all of the time."""
     gpu_us = int(us.sum())
     held_us = gpu_us - int(us[_UNHELD].sum())
     productive_us, not_told_us = int(us[_PRODUCTIVE]), int(us[_NOT_TOLD].sum())
@@ -156,7 +166,12 @@ def _sums(us: Ints, work: Work) -> dict[str, Any]:
         "goodput": productive_us / held_us if held_us else None,
         "goodput_at_most": most_us / held_us if held_us else None,
         **_program(work, productive_us),
-        "causes": _causes(dict(zip(CAUSES, us.tolist(), strict=True))),
+        "money": float(money.sum()) if priced_us else None,
+        "price_known": priced_us / gpu_us if gpu_us else None,
+        "causes": [
+            {**each, "money": float(money[CAUSES.index(each["cause"])]) if priced_us else None}
+            for each in _causes(dict(zip(CAUSES, us.tolist(), strict=True)))
+        ],
     }
 
 

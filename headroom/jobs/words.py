@@ -427,6 +427,9 @@ def fleet_goodput(found: Answer) -> Iterator[str]:
         yield "There is no account of this time."
         return
     yield _whole(found)
+    if found["money"] is not None:
+        known = f"of which the price is known for {100 * found['price_known']:.1f} %"
+        yield f"That time comes to {found['money']:,.2f} {found['currency']}, {known}."
     yield from _program(found)
     yield from _causes(found)
     if found["by"] != "cause":

@@ -21,6 +21,16 @@ class CauseSerializer(serializers.Serializer[dict[str, Any]]):
     )
 
 
+class PricedCauseSerializer(CauseSerializer):
+    """The time that went to one cause, and what that comes to."""
+
+    money = serializers.FloatField(
+        allow_null=True,
+        help_text="At the price of a GPU-hour at its site then, of the time of which that is "
+        "known; null: of none",
+    )
+
+
 class ProgramSerializer(serializers.Serializer[dict[str, Any]]):
     """What models took of what their GPUs can compute, in productive time."""
 
@@ -78,7 +88,13 @@ class SumsSerializer(ProgramSerializer):
     goodput_at_most = serializers.FloatField(
         allow_null=True, help_text="The same, if all was productive of which no loop told"
     )
-    causes = CauseSerializer(many=True)
+    money = serializers.FloatField(
+        allow_null=True, help_text="What it comes to at the price of a GPU-hour; null: not known"
+    )
+    price_known = serializers.FloatField(
+        allow_null=True, help_text="The share of all its time of which that price is known"
+    )
+    causes = PricedCauseSerializer(many=True)
 
 
 class GroupSerializer(SumsSerializer):
@@ -95,6 +111,10 @@ class WaitingSerializer(serializers.Serializer[dict[str, Any]]):
     reason = serializers.CharField(allow_blank=True, help_text="The dominant one; empty: none told")
     demand_gpu_s = serializers.FloatField(help_text="GPUs that were waited for, times how long")
     wanted_gpu_s = serializers.FloatField(help_text="Of it, what stood against GPUs that were free")
+    money = serializers.FloatField(
+        allow_null=True,
+        help_text="What the demand comes to at ENERGY_WAITING_GPU_HOUR; null: that is not stated",
+    )
 
 
 class IterationsSerializer(serializers.Serializer[dict[str, Any]]):
@@ -116,6 +136,7 @@ class GoodputSerializer(SumsSerializer):
     start = serializers.FloatField(help_text="Unix s: the first hour that begins in the span")
     end = serializers.FloatField(help_text="Unix s")
     by = serializers.CharField()
+    currency = serializers.CharField()
     hours = serializers.IntegerField(help_text="Of which there is an account")
     missing_hours = serializers.IntegerField(
         help_text="That are over, and of which there is none; they count for nothing"

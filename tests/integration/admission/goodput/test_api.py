@@ -12,10 +12,12 @@ from prometheus_client import REGISTRY, generate_latest
 
 from accounts.roles import Role
 from admission.core.fleet_account import CAUSES
+from admission.energy import actions
 from admission.executors.schedulers.models import Scheduler, SchedulerJob
 from admission.goodput import hours, summing
 from admission.goodput.models import AccountedHour
 from admission.jobs.models import Attempt, Job
+from fleet.models import Site
 from tests.builders.accounted import HOUR, NOW, again, at, job_since, make_hour
 from tests.builders.accounts import api_client, bearer, make_token, make_user
 
@@ -192,7 +194,7 @@ def test_a_month_takes_as_many_queries_as_an_hour(
     jobs: tuple[Job, Job], django_assert_max_num_queries: Any
 ) -> None:
     asked = summing.Asked(int(HOUR) - 31 * 86_400 + 7200, int(HOUR) + 3600, summing.By.PROJECT)
-    with django_assert_max_num_queries(6):
+    with django_assert_max_num_queries(7):
         found = summing.add_up(asked, NOW)
     assert int(found.us.sum()) == 4 * 3600 * 1_000_000
 
@@ -207,3 +209,25 @@ def test_the_last_hour_is_a_metric_with_a_series_for_each_cause(shown: str) -> N
     assert 'headroom_gpu_time_ratio{cause="free"} 0.20833' in shown
     assert 'headroom_goodput_ratio{kind="scheduling"} 0.75' in shown
     assert shown.count("headroom_gpu_time_ratio{") == len(CAUSES)
+
+
+def test_lost_time_comes_to_the_price_of_gpu_hours_that_held_then(
+    jobs: tuple[Job, Job], settings: Any
+) -> None:
+    assert ask()["money"] is None
+    assert ask()["price_known"] == 0.0
+    settings.ENERGY_WAITING_GPU_HOUR = 0.5
+    user, site = make_user(Role.OPERATOR), Site.objects.get(name="oslo")
+    for since_s, price in ((-7200.0, 2.0), (3600.0, 9.0)):
+        actions.make_tariff(user, site, at(since_s), {"gpu_hour": price}, now=at(0.0))
+    found = ask()
+    assert (found["money"], found["price_known"]) == (pytest.approx(8.0), 1.0)
+    for each in found["causes"]:
+        assert each["money"] == pytest.approx(each["gpu_s"] / 3600.0 * 2.0)
+    by_project = {each["key"]["project"]: each["money"] for each in ask(by="project")["groups"]}
+    assert by_project == pytest.approx({"vision": 4.0, "speech": 2.0, "": 2.0})
+    # Of the day the price changes within: by the day it is not known.
+    day = {"from": str(HOUR // 86_400 * 86_400), "to": str((HOUR // 86_400 + 1) * 86_400)}
+    assert ask(**day)["gpu_s"] == 14_400.0
+    assert ask(**day)["price_known"] == 0.0
+    assert ask(by="hour", **day)["money"] == pytest.approx(8.0)

@@ -136,6 +136,7 @@ def make_fleet_goodput(**given: Any) -> dict[str, Any]:
     nobody = {"key": {"project": ""}, "gpu_s": 7200.0, "held_gpu_s": 0.0, "goodput": None}
     return {
         "by": "project", "gpu_s": 14_400.0, "scheduling_goodput": 0.5, "runtime_goodput": 1.0,
+        "money": None, "price_known": 0.0, "currency": "EUR",
         "goodput": 1.0, "program_goodput": 0.25, "program_known": 0.5,
         "program_verdict": "below the 30 to 50 % of well-optimized training. Fuse kernels.",
         "fleet_goodput": 0.5, "missing_hours": 0, "first_missing": None, "causes": causes,

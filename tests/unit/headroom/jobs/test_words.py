@@ -398,3 +398,8 @@ def test_budgets_say_what_is_used_at_least_and_what_is_forecast() -> None:
     assert "at least 71.0 %" in line
     assert line.endswith("2026-12-01 00:00  2 hours")
     assert [*words.budgets([])] == ["No budget is in force."]
+
+
+def test_what_the_time_of_the_fleet_comes_to_says_how_much_of_it_is_priced() -> None:
+    _, money, *_ = words.fleet_goodput(make_fleet_goodput(money=12.5, price_known=0.5))
+    assert money == "That time comes to 12.50 EUR, of which the price is known for 50.0 %."
