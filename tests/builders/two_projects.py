@@ -26,7 +26,7 @@ from admission.core.reasons import ReasonToken
 from admission.curtailments.models import Curtailment
 from admission.cycle import dispatch
 from admission.directives.models import Control, Directive, DirectiveEvent
-from admission.energy.models import JobHour, ProjectHour
+from admission.energy.models import Budget, JobHour, ProjectHour
 from admission.executors.models import Gang, NodeAssignment
 from admission.jobs.models import Attempt, Job, JobRevision, Phase, Project
 from admission.learned.models import Draw, DrawProfile, StartForecast
@@ -352,6 +352,10 @@ def _energy(one: Marked) -> None:
     hour = timezone.now().replace(minute=0, second=0, microsecond=0) - timedelta(hours=1)
     amounts = {"gpu_mj": 5, "host_mj": 4, "shared_mj": 3, "overhead_mj": 2, "gpu_ms": 1}
     where = {"hour": hour, "site": "oslo", "project": one.project.name}
+    Budget.objects.create(
+        project=one.project, measure="kwh", amount=1.0, begins_at=hour, warn_at=[0.5], made_by="op",
+        ends_at=hour + timedelta(hours=9), made_at=hour,
+    )  # fmt: skip
     ProjectHour.objects.create(**where, **amounts)
     JobHour.objects.create(**where, **amounts, job=one.jobs["running"].name)
 

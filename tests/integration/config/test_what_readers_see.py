@@ -29,6 +29,7 @@ from accounts.roles import Role
 from admission.bookings.models import Booking
 from admission.curtailments.models import Curtailment
 from admission.directives.models import Directive
+from admission.energy.models import Budget
 from admission.jobs.models import Job
 from dashboard import moments, state
 from dashboard.conditional import SHARED
@@ -182,6 +183,7 @@ def _samples() -> dict[tuple[str, str], list[str]]:
         ("curtailments", "curtailment_id"): _ids(Curtailment),
         ("curtailments", "pk"): _ids(Curtailment),
         ("bookings", "pk"): _ids(Booking), ("tariffs", "pk"): some,
+        ("budgets", "pk"): _ids(Budget),
         ("incidents", "number"): _ids(Incident), ("INC-", "number"): _ids(Incident),
         ("runs", "run_id"): _ids(PlaybookRun), ("playbook-runs", "pk"): _ids(PlaybookRun),
         ("silences", "pk"): _ids(Silence), ("silences", "silence_id"): some,
