@@ -32,6 +32,7 @@ NAMES = (
     "slurm",
     "twin",
     "training",
+    "traffic",
 )
 
 

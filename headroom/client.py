@@ -8,7 +8,7 @@ later).
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from types import TracebackType
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 import urllib3
 import zstandard
+from urllib3.connection import HTTPConnection
 
 from headroom import __version__, layouts
 from headroom.contracts import (
@@ -30,6 +31,7 @@ from headroom.contracts import (
 from headroom.errors import HeadroomError, PartlyRefused, Refused, Unauthorized, Unavailable
 from headroom.layouts import Agreement, Layout
 from headroom.schedulers.contract import SchedulerNews, SchedulerOrders, SchedulerReport
+from headroom.traffic import TrafficClass, socket_options
 from headroom.work.contract import WorkOrders, WorkReports
 
 __all__ = [
@@ -85,7 +87,9 @@ class Client:
         self._timeout_s = timeout_s
         # Redirects are off because a POST that is redirected arrives as a GET, or not at all;
         # retries are the caller's, who knows what may be sent twice.
-        self._pool = urllib3.PoolManager(maxsize=connections, retries=False)
+        # What is pushed, asked and told here is small, and is not to wait behind what is not.
+        marked = [*HTTPConnection.default_socket_options, *socket_options(TrafficClass.CONTROL)]
+        self._pool = urllib3.PoolManager(maxsize=connections, retries=False, socket_options=marked)
 
     def __repr__(self) -> str:
         return f"Client({self.server_url!r})"
@@ -159,12 +163,19 @@ class Client:
         path = _with_query("/api/v1/telemetry/position", {"boot_id": boot_id})
         return self._ack(self._send("GET", path, timeout_s=timeout_s))
 
-    def limits(self, *, timeout_s: float | None = None) -> LimitSet | None:
+    def limits(
+        self, *, gpus: bool = True, links: Sequence[str] = (), timeout_s: float | None = None
+    ) -> LimitSet | None:
         """Return the limits in force on the nodes of this token's agent; None: the server has none.
 
-        A server that answers otherwise than Headroom does is unavailable, not free of limits.
+        Those on GPUs, unless ``gpus`` is false, and those of ``links``. A server that answers
+        otherwise than Headroom does is unavailable, not free of limits.
         """
-        answer = self._send("GET", "/api/v1/limits", timeout_s=timeout_s)
+        asked: dict[str, str | list[str]] = {} if gpus else {"gpus": "0"}
+        if links:
+            asked["link"] = list(links)
+        path = _with_query("/api/v1/limits", asked)
+        answer = self._send("GET", path, timeout_s=timeout_s)
         if answer.status == 404:
             return None
         return self._decoded(answer, LimitSet)
@@ -298,8 +309,8 @@ class Client:
         return f"{self.server_url} answers {answer.status} {reason}"
 
 
-def _with_query(path: str, params: Mapping[str, str] | None) -> str:
-    return f"{path}?{urlencode(params)}" if params else path
+def _with_query(path: str, params: Mapping[str, str | list[str]] | None) -> str:
+    return f"{path}?{urlencode(params, doseq=True)}" if params else path
 
 
 def _json(answer: urllib3.BaseHTTPResponse) -> Any:

@@ -20,6 +20,8 @@ from typing import Annotated, TypeAlias
 import msgspec
 from msgspec import Meta, Struct
 
+from headroom.traffic import TrafficClass
+
 #: The largest batch that the server takes, after decompression.
 MAX_BATCH_BYTES = 16 * 1024 * 1024
 #: The most rows that all blocks of a batch may have together.
@@ -178,7 +180,10 @@ class NodeReport(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields
 
 
 class LinkColumns(Columns, kw_only=True):
-    """Readings of links, each by its name in the inventory. ``errors`` is cumulative."""
+    """Readings of links, each by its name in the inventory. ``errors`` is cumulative.
+
+    ``tx_CLASS_bytes_per_s`` is what was sent of a class of traffic, where the host counts it.
+    """
 
     link: list[Name]
     tx_bytes_per_s: list[_BytesPerSecond | None] | None = None
@@ -186,6 +191,13 @@ class LinkColumns(Columns, kw_only=True):
     latency_s: list[_Seconds | None] | None = None
     retransmits_per_s: list[_BytesPerSecond | None] | None = None
     errors: list[Counter | None] | None = None
+    tx_control_bytes_per_s: list[_BytesPerSecond | None] | None = None
+    tx_collective_bytes_per_s: list[_BytesPerSecond | None] | None = None
+    tx_checkpoint_bytes_per_s: list[_BytesPerSecond | None] | None = None
+    tx_data_bytes_per_s: list[_BytesPerSecond | None] | None = None
+    tx_artifact_bytes_per_s: list[_BytesPerSecond | None] | None = None
+    tx_log_bytes_per_s: list[_BytesPerSecond | None] | None = None
+    tx_operator_bytes_per_s: list[_BytesPerSecond | None] | None = None
 
 
 class MeterColumns(Columns, kw_only=True):
@@ -234,6 +246,10 @@ class LimitKind(enum.StrEnum):
     CLOCK_CAP_MHZ = "clock_cap_mhz"
 
 
+#: What a report on the shares of a link has as its kind.
+LINK_SHARE = "link_share"
+
+
 class Limit(Struct, kw_only=True, omit_defaults=True):
     """A lease on a limit: it ends by itself at ``expires_at``, by the server's clock.
 
@@ -249,16 +265,39 @@ class Limit(Struct, kw_only=True, omit_defaults=True):
     gpu: Annotated[int, Meta(ge=0, le=255)] | None = None
 
 
+class ClassShare(Struct, kw_only=True, frozen=True):
+    """The shares of a link's capacity that one class of traffic is sure of, and gets at most."""
+
+    name: TrafficClass
+    guaranteed: Annotated[float, Meta(ge=0, le=1)]
+    most: Annotated[float, Meta(ge=0, le=1)]
+
+
+class LinkLimit(Struct, kw_only=True, omit_defaults=True):
+    """A lease on how a link is shared: it ends by itself at ``expires_at``, by the server's clock.
+
+    ``share`` is what the classes of jobs get together at most, of ``capacity_bits_per_s``.
+    """
+
+    id: Name
+    link: Name
+    capacity_bits_per_s: Annotated[float, Meta(gt=0, le=1e15)]
+    share: Annotated[float, Meta(ge=0, le=1)]
+    classes: Annotated[list[ClassShare], Meta(min_length=1, max_length=32)]
+    expires_at: Timestamp
+
+
 class LimitSet(Struct, kw_only=True):
     """The answer of ``GET /api/v1/limits``: all limits in force on the nodes of one agent.
 
     ``now`` is the server's clock. An agent that hears nothing newer gives up all of ``limits``
-    after ``valid_for_s``.
+    after ``valid_for_s``. ``links`` has those of the links that the agent has named.
     """
 
     limits: Annotated[list[Limit], Meta(max_length=10_000)]
     now: Timestamp
     valid_for_s: _Seconds
+    links: Annotated[list[LinkLimit], Meta(max_length=1_000)] = []
 
 
 class LimitState(enum.StrEnum):

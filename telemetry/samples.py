@@ -19,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from psycopg import Cursor, sql
 
+from headroom.traffic import TrafficClass, reading_of
+
 Array: TypeAlias = NDArray[Any]
 
 #: Postgres counts microseconds from 2000-01-01.
@@ -141,7 +143,9 @@ LINK = _table(
     "link_sample",
     "link_id",
     float8="latency_s",
-    float4="tx_bytes_per_s rx_bytes_per_s retransmits_per_s",
+    float4=" ".join(
+        ("tx_bytes_per_s rx_bytes_per_s retransmits_per_s", *map(reading_of, TrafficClass))
+    ),
     int8="errors",
 )
 METER = _table("meter_sample", "meter_id", float8="power_w energy_j", float4="temp_c")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 import yaml
@@ -27,7 +27,11 @@ from admission.core.response import fallback, respond
 from admission.core.sharing import HALF_LIFE_S, Shares, Stated
 from headroom import documents
 from headroom.contracts import FieldError
+from headroom.contracts import Name as _LinkName
 from headroom.documents import Document, DocumentError, closest
+from headroom.traffic import TrafficClass
+from policies import traffic
+from policies.traffic import TrafficPolicy
 
 __all__ = ["LEASE_S", "NAME", "AdmissionPolicy", "Played", "built_in_text", "for_server", "read"]
 
@@ -140,6 +144,24 @@ class _Project(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     user_limits: dict[_Word, _UserLimit] = {}
 
 
+_ShareOfLink = Annotated[float, Meta(ge=0, le=1)]
+_LinkKind = Literal["nvlink", "rail", "leaf-uplink", "spine", "wan"]
+
+
+class _TrafficShare(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    guaranteed: _ShareOfLink
+    most: _ShareOfLink
+
+
+_TrafficShares = dict[TrafficClass, _TrafficShare]
+
+
+class _Traffic(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    classes: _TrafficShares = {}
+    kinds: dict[_LinkKind, _TrafficShares] = {}
+    links: Annotated[dict[_LinkName, _TrafficShares], Meta(max_length=10_000)] = {}
+
+
 class _Document(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: _Name
     about: Annotated[str, Meta(max_length=4000)] = ""
@@ -155,6 +177,7 @@ class _Document(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     preemption: _Preemption = _Preemption()
     machines: _Machines = _Machines()
     moving: _Moving = _Moving()
+    traffic: _Traffic = _Traffic()
     open_classes: _Classes | None = None
     projects: dict[_Word, _Project] = {}
 
@@ -203,6 +226,8 @@ class AdmissionPolicy:
     lease_s: float = LEASE_S
     #: whether running jobs grow, and stand elsewhere so that others fit
     moving: MovingPolicy = field(default_factory=MovingPolicy)
+    #: how links are shared by classes of traffic
+    traffic: TrafficPolicy = field(default_factory=TrafficPolicy)
     played: Played = field(default_factory=Played)
 
 
@@ -225,6 +250,11 @@ def built_in_text() -> str:
         "preemption": msgspec.to_builtins(_Preemption()),
         "machines": {"lease_s": policy.lease_s},
         "moving": msgspec.to_builtins(_Moving()),
+        "traffic": {
+            "classes": {name.value: asdict(each) for name, each in traffic.BUILT_IN.items()},
+            "kinds": {},
+            "links": {},
+        },
         "open_classes": None,
         "projects": {},
     }
@@ -280,8 +310,10 @@ def read(text: str) -> AdmissionPolicy:
         preemption=_preemption(given),
         lease_s=given.machines.lease_s,
         moving=MovingPolicy(**msgspec.structs.asdict(given.moving)),
+        traffic=_traffic(given.traffic),
         played=_played(given),
     )
+    problems += _faults_of_traffic(document, given.traffic, policy.traffic)
     problems += (*_unknown_organizations(document, given), *_faults_of_cohorts(document, given))
     if given.fallback is not None:
         for path, message in fallback.faults(given.fallback):
@@ -289,6 +321,37 @@ def read(text: str) -> AdmissionPolicy:
     if problems:
         raise DocumentError(problems)
     return policy
+
+
+def _traffic(given: _Traffic) -> TrafficPolicy:
+    def shares(stated: _TrafficShares) -> dict[TrafficClass, traffic.Share]:
+        return {name: traffic.Share(each.guaranteed, each.most) for name, each in stated.items()}
+
+    return TrafficPolicy(
+        classes={**traffic.BUILT_IN, **shares(given.classes)},
+        kinds={name: shares(each) for name, each in given.kinds.items()},
+        links={name: shares(each) for name, each in given.links.items()},
+    )
+
+
+def _faults_of_traffic(
+    document: Document, given: _Traffic, policy: TrafficPolicy
+) -> Iterator[FieldError]:
+    """Yield a fault for shares that cannot be: most below guaranteed, or more than the link."""
+    stated = {
+        "classes": given.classes,
+        **{f"kinds.{name}": each for name, each in given.kinds.items()},
+        **{f"links.{name}": each for name, each in given.links.items()},
+    }
+    for place, shares in stated.items():
+        for name, each in shares.items():
+            if each.most < each.guaranteed:
+                path = f"traffic.{place}.{name}.most"
+                text = f"it is below what is guaranteed, {each.guaranteed:g}"
+                yield document.fault(path, text, "give at least as much")
+    for place, sure in policy.overbooked():
+        text = f"{sure:.3g} of the link is guaranteed, with the classes that are not named here"
+        yield document.fault(f"traffic.{place}", text, "guarantee 1 at most in all")
 
 
 def _grants(given: _Document) -> Grants:

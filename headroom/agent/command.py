@@ -8,15 +8,18 @@ import math
 import os
 import socket
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
+from headroom.agent import traffic
 from headroom.agent.actuation import (
     Actuation,
     LimitPoller,
+    Reports,
     journal_beside,
     open_actuation,
     warn_of_leftovers,
@@ -33,6 +36,8 @@ from headroom.agent.sources.storage import StorageSource
 from headroom.agent.sources.training import TrainingSource
 from headroom.agent.spool import Spool
 from headroom.agent.table import as_tables
+from headroom.agent.traffic import TrafficKeeper
+from headroom.agent.traffic.queues import Matches
 from headroom.client import Client
 from headroom.contracts import TelemetryBatch
 from headroom.settings import DEFAULT_SERVER, find_token
@@ -103,12 +108,22 @@ _GPU_WAIT_S = 0.5
 _SETTLE_S = 15.0
 
 
-def open_sources(options: AgentOptions, actuation: Actuation | None = None) -> list[Source]:
+def open_sources(
+    options: AgentOptions,
+    actuation: Actuation | None = None,
+    shares: TrafficKeeper | None = None,
+) -> list[Source]:
     """Return all sources: the host, those configured, and GPUs where there is NVML."""
-    return _open(options, actuation, longest_s=math.inf)
+    return _open(options, actuation, shares, longest_s=math.inf)
 
 
-def _open(options: AgentOptions, actuation: Actuation | None, *, longest_s: float) -> list[Source]:
+def _open(
+    options: AgentOptions,
+    actuation: Actuation | None,
+    shares: TrafficKeeper | None,
+    *,
+    longest_s: float,
+) -> list[Source]:
     config = options.config
     gpus = _open_nvml(actuation, config.energy_s) if config.nvml else None
     sources: list[Source] = [HostSource()] if config.host else []
@@ -117,6 +132,7 @@ def _open(options: AgentOptions, actuation: Actuation | None, *, longest_s: floa
         options.settings.node,
         lambda: gpus.gpus_by_pci if gpus else {},
         longest_s=longest_s,
+        sent_by_class=shares.sent_bytes if shares else lambda _: {},
     )
     if gpus is not None:
         # They come last, for they may have to be waited for.
@@ -144,7 +160,7 @@ def _slices_in(sources: Sequence[Source]) -> Slices:
 
 def _open_for_a_look(options: AgentOptions) -> list[Source]:
     """Return the sources for two samples: counters are read twice, and all else is waited for."""
-    sources = _open(options, None, longest_s=options.settings.sample_s / 2)
+    sources = _open(options, None, None, longest_s=options.settings.sample_s / 2)
     _settle(sources)
     return sources
 
@@ -183,21 +199,33 @@ def run_agent(options: AgentOptions, *, once: bool) -> bool:
     )
     if once:
         return _run_once(options, token, spool)
-    actuation = _actuation(options)
+    reports = Reports(time.time)
+    actuation = _actuation(options, reports)
     with Client(options.server, token) as client, contextlib.ExitStack() as stack:
-        sources = open_sources(options, actuation)
+        shares = _traffic(options, reports)
+        sources = open_sources(options, actuation, shares)
         training = TrainingSource() if options.config.allow_jobs else None
         agent = Agent(
             options.settings,
             sources if training is None else [*sources, training],
             spool,
             client,
-            limit_reports=actuation.reports if actuation else None,
+            limit_reports=reports,
+            before_last_word=shares.stop if shares else None,
             checkpoint_reports=training.take_stores if training else None,
         )
-        if actuation:
-            every_s = options.settings.push_s
-            stack.enter_context(LimitPoller(client, actuation.leases, every_s=every_s))
+        if shares:
+            stack.enter_context(shares)
+        if actuation or shares:
+            stack.enter_context(
+                LimitPoller(
+                    client,
+                    actuation.leases if actuation else None,
+                    every_s=options.settings.push_s,
+                    shares=shares.leases if shares else None,
+                    links=shares.links if shares else (),
+                )
+            )
         if options.config.allow_jobs:
             runner = Runner(
                 runner_settings(options), client, training=training, slices=_slices_in(sources)
@@ -274,9 +302,20 @@ def _run_once(options: AgentOptions, token: str, spool: Spool) -> bool:
         close_all(sources)
 
 
-def _actuation(options: AgentOptions) -> Actuation | None:
+def _actuation(options: AgentOptions, reports: Reports) -> Actuation | None:
     journal = journal_beside(options.spool)
     if options.allow_actuation:
-        return open_actuation(options.settings.node, journal)
+        return open_actuation(options.settings.node, journal, reports)
     warn_of_leftovers(journal)
     return None
+
+
+def _traffic(options: AgentOptions, reports: Reports) -> TrafficKeeper | None:
+    wanted, links = options.config.traffic, options.config.ethernet.links
+    if not wanted.enabled:
+        traffic.warn_of_leftovers(links)
+        return None
+    ports = {each: tuple(ports) for each, ports in wanted.ports.items()}
+    return traffic.open_traffic(
+        options.settings.node, links, Matches(ports, wanted.unmarked), reports
+    )

@@ -19,6 +19,7 @@ from msgspec import Meta, Struct
 from headroom.agent.sources.redfish.service import Credentials
 from headroom.contracts import Name
 from headroom.errors import HeadroomError
+from headroom.traffic import TrafficClass
 from headroom.work.users import DEFAULT_UIDS
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "RedfishConfig",
     "SpoolConfig",
     "StorageConfig",
+    "TrafficConfig",
     "WorkConfig",
     "load",
     "overlaid",
@@ -52,6 +54,7 @@ _Seconds: TypeAlias = Annotated[float, Meta(ge=1, le=86_400)]
 _PoliteSeconds: TypeAlias = Annotated[float, Meta(ge=5, le=86_400)]
 _AbsolutePath: TypeAlias = Annotated[str, Meta(pattern=r"^/[^\x00]*$")]
 _Account: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,31}\$?$")]
+_Port: TypeAlias = Annotated[int, Meta(ge=1, le=65_535)]
 _Uid: TypeAlias = Annotated[int, Meta(ge=1000, le=2**32 - 3)]
 _Resource: TypeAlias = Annotated[str, Meta(pattern=r"^/redfish/[^\s?]*$")]
 
@@ -87,6 +90,20 @@ class EthernetConfig(_Section, frozen=True):
 
     interval_s: _Seconds = 5
     links: dict[str, Name] = {}
+
+
+class TrafficConfig(_Section, frozen=True):
+    """Whether links are shared by class of traffic here, and what is of which class.
+
+    Ports of either end count beside marks; what is neither marked nor of a known port is of class
+    ``unmarked``.
+    """
+
+    enabled: bool = False
+    ports: dict[TrafficClass, list[_Port]] = msgspec.field(
+        default_factory=lambda: {TrafficClass.OPERATOR: [22]}
+    )
+    unmarked: TrafficClass = TrafficClass.DATA
 
 
 class KernelLogConfig(_Section, frozen=True):
@@ -197,6 +214,7 @@ class AgentConfig(_Section, frozen=True):
     spool: SpoolConfig = SpoolConfig()
     infiniband: InfinibandConfig = InfinibandConfig()
     ethernet: EthernetConfig = EthernetConfig()
+    traffic: TrafficConfig = TrafficConfig()
     kernel_log: KernelLogConfig = KernelLogConfig()
     storage: StorageConfig = StorageConfig()
     dcgm: list[DcgmConfig] = []
@@ -341,6 +359,13 @@ def _problems(config: AgentConfig) -> Iterator[tuple[str, str]]:
     if config.work.shared_user and (config.work.users or config.work.default_user):
         yield "work.shared_user", "it does not go with users and default_user: leave one out"
     yield from _twice("ethernet.links", config.ethernet.links.values())
+    if config.traffic.enabled and not config.ethernet.links:
+        yield "traffic.enabled", "no interface is known: name its link under [ethernet] links"
+    ports = (str(port) for each in config.traffic.ports.values() for port in each)
+    yield from _twice("traffic.ports", ports)
+    for name in config.ethernet.links if config.traffic.enabled else ():
+        if not re.fullmatch(r"[^\s/]{1,15}", name):
+            yield f"ethernet.links.{name}", "an interface has 1 to 15 characters, and no space"
     links = [*config.infiniband.links.values(), *config.ethernet.links.values()]
     yield from _twice("infiniband.links", links)
     yield from _twice("storage.mounts", (m.name or m.path for m in config.storage.mounts))

@@ -160,6 +160,7 @@ class Agent:
         *,
         limit_reports: Reports | None = None,
         checkpoint_reports: Callable[[str], list[CheckpointReport]] | None = None,
+        before_last_word: Callable[[], None] | None = None,
         delivery_settings: DeliverySettings | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -168,6 +169,7 @@ class Agent:
         self._spool = spool
         self._limit_reports = limit_reports or Reports(clock)
         self._checkpoint_reports = checkpoint_reports
+        self._before_last_word = before_last_word
         self._sampler = Sampler(settings, sources, clock=clock)
         self.delivery = Delivery(
             server,
@@ -214,6 +216,8 @@ class Agent:
             self.stop()
             # First, for closing undoes the limits that were set, and the last batch tells of it.
             close_all(self._sources)
+            if self._before_last_word is not None:
+                self._before_last_word()
             self._seal()
             self._last_word(pusher)
 

@@ -20,4 +20,5 @@ class LimitsFastPath(FastPath):
     path = "/api/v1/limits"
 
     def answer(self, environ: Environ) -> bytes:
-        return limits.answer(agent_of(environ.get("HTTP_AUTHORIZATION", "")), time.time())
+        asked = limits.asked_in(environ.get("QUERY_STRING", ""))
+        return limits.answer(agent_of(environ.get("HTTP_AUTHORIZATION", "")), time.time(), asked)

@@ -6,9 +6,10 @@ the whole fleet, and looks once a second whether anything has changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from urllib.parse import parse_qs
 
 import msgspec
 import numpy as np
@@ -17,16 +18,18 @@ from django.conf import settings
 from fleet import snapshot
 from fleet.cache import Cache
 from fleet.snapshot import FleetArrays
-from headroom.contracts import BatchError, Limit
+from fleet.tables import LINK_KINDS
+from headroom.contracts import BatchError, Limit, LinkLimit
+from policies import traffic
 from policies.caps import askers, orders
 from policies.caps.orders import Orders
-from policies.restrictions.kinds import LIMITS
+from policies.restrictions.kinds import LIMITS, RestrictionKind
 from policies.restrictions.models import RestrictionGeneration, read_in_force
 from policies.restrictions.strictest import ActiveRestriction, InForce
 from policies.scopes import ScopeKind, UnknownScope, row_of
 from telemetry.directory import AgentScope
 
-__all__ = ["LimitTable", "TooManyLimits", "answer", "invalidate", "make_table"]
+__all__ = ["Asked", "LimitTable", "TooManyLimits", "answer", "asked_in", "invalidate", "make_table"]
 
 #: What the contract lets an answer have.
 MOST = 10_000
@@ -34,8 +37,83 @@ MOST = 10_000
 MAX_AGE_S = 1.0
 
 
+#: The most links that one agent may ask about.
+MOST_LINKS = 64
+
+
 class TooManyLimits(BatchError):
     """An agent speaks for more than an answer holds."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What an agent asks for: the limits on its GPUs, or not, and the shares of which links."""
+
+    gpus: bool = True
+    links: tuple[str, ...] = ()
+
+
+def asked_in(query: str) -> Asked:
+    """Return what the query of a request asks for. Raises :class:`TooManyLimits`."""
+    if not query:
+        return Asked()
+    try:
+        found = parse_qs(query, max_num_fields=MOST_LINKS + 1)
+    except ValueError as exc:
+        raise TooManyLimits(
+            "too_many_limits",
+            f"an agent may ask about {MOST_LINKS} links at most",
+            hint="let several agents share these links",
+        ) from exc
+    return Asked(found.get("gpus") != ["0"], tuple(dict.fromkeys(found.get("link", ()))))
+
+
+@dataclass(frozen=True, eq=False)
+class Links:
+    """The shares of links, by name. ``restricted`` has by row what restrictions leave to jobs."""
+
+    fleet: FleetArrays
+    policy: traffic.TrafficPolicy
+    restricted: dict[int, dict[str, tuple[float, float]]]
+    ends_at: float
+    _made: dict[str, list[LinkLimit]] = field(default_factory=dict)
+
+    def limits(self, scope: AgentScope, names: Sequence[str]) -> list[LinkLimit]:
+        """Return the leases on those of ``names`` that are links at sites of the agent's."""
+        known = self.fleet.links.index_by_name
+        rows = {name: known[name] for name in names if name in known}
+        return [
+            limit
+            for name, row in rows.items()
+            if self._is_at_site_of(scope, row)
+            for limit in self._limits(name, row)
+        ]
+
+    def _is_at_site_of(self, scope: AgentScope, row: int) -> bool:
+        fleet, links = self.fleet, self.fleet.links
+        sites = (links.site[row], links.peer_site[row])
+        ends = {int(fleet.sites.ids[site]) for site in sites if site >= 0}
+        if ends & scope.site_ids:
+            return True
+        rows = [fleet.nodes.index_by_id.get(node) for node in scope.node_ids]
+        nodes = [each for each in rows if each is not None]
+        return bool(ends & set(fleet.sites.ids[fleet.racks.site[fleet.nodes.rack[nodes]]].tolist()))
+
+    def _limits(self, name: str, row: int) -> list[LinkLimit]:
+        if name not in self._made:
+            links = self.fleet.links
+            shares = self.policy.shares_of(
+                name, LINK_KINDS[links.kind[row]], float(links.control_share[row])
+            )
+            self._made[name] = traffic.limits_on(
+                name,
+                shares,
+                float(links.capacity_bits_per_s[row]),
+                self.restricted.get(row, {}),
+                key=f"traffic-{links.ids[row]}",
+                ends_at=self.ends_at,
+            )
+        return self._made[name]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +123,7 @@ class LimitTable:
     by_node: dict[int, list[Limit]]
     site_of_node: dict[int, int]
     ends_at: float
+    links: Links
     _encoded: dict[int, tuple[AgentScope, bytes]] = field(default_factory=dict)
 
     def encoded(self, scope: AgentScope) -> bytes:
@@ -76,7 +155,12 @@ class LimitTable:
                 yield node
 
 
-def make_table(in_force: InForce, fleet: FleetArrays, ordered: Orders | None = None) -> LimitTable:
+def make_table(
+    in_force: InForce,
+    fleet: FleetArrays,
+    ordered: Orders | None = None,
+    shares: traffic.TrafficPolicy | None = None,
+) -> LimitTable:
     """Cut the restrictions in force to the nodes of ``fleet``, and ``ordered`` caps. Pure.
 
     A node gets, of each kind, the strictest, and of the others those that outlast all that are
@@ -91,7 +175,10 @@ def make_table(in_force: InForce, fleet: FleetArrays, ordered: Orders | None = N
         for each in in_force.of(kind):
             if each.scope.kind is ScopeKind.GPU:
                 _put_on_gpu(by_node, each, fleet)
-    ends = [each.expires_at.timestamp() for each in in_force.restrictions if each.kind in LIMITS]
+    told = (*LIMITS, RestrictionKind.LINK_SHARE)
+    ends = [each.expires_at.timestamp() for each in in_force.restrictions if each.kind in told]
+    now = in_force.at.timestamp()
+    ends.append(now + traffic.LEASE_S / 2)
     if ordered is not None and len(ordered):
         # Agents take the lowest of all that they are told.
         for node, limit in orders.by_node(ordered, fleet):
@@ -102,8 +189,25 @@ def make_table(in_force: InForce, fleet: FleetArrays, ordered: Orders | None = N
     return LimitTable(
         by_node=by_node,
         site_of_node={node: int(fleet.sites.ids[node_site[row_of_node[node]]]) for node in by_node},
-        ends_at=min(ends, default=float("inf")),
+        ends_at=min(ends),
+        links=Links(
+            fleet,
+            shares or traffic.TrafficPolicy(),
+            _restricted(in_force, fleet),
+            ends_at=now + traffic.LEASE_S,
+        ),
     )
+
+
+def _restricted(in_force: InForce, fleet: FleetArrays) -> dict[int, dict[str, tuple[float, float]]]:
+    """Return by the row of a link what each restriction leaves to jobs, and when that ends."""
+    found: dict[int, dict[str, tuple[float, float]]] = {}
+    for each in in_force.of(RestrictionKind.LINK_SHARE):
+        row = fleet.links.index_by_name.get(each.scope.name)
+        if row is not None:
+            until = each.expires_at.timestamp()
+            found.setdefault(row, {})[each.limit_id] = (each.number, until)
+    return found
 
 
 def _spread(
@@ -165,21 +269,27 @@ def _table(now: float) -> LimitTable:
 def _read(now: float) -> LimitTable:
     def made() -> LimitTable:
         in_force = read_in_force(datetime.fromtimestamp(now, UTC))
-        return make_table(in_force, snapshot.current(), orders.current(now))
+        return make_table(in_force, snapshot.current(), orders.current(now), traffic.current())
 
-    def version() -> tuple[int, int, str]:
-        generation = snapshot.current().generation
-        return RestrictionGeneration.current(), generation, orders.current(now).version
+    def version() -> tuple[object, ...]:
+        generation, shares = snapshot.current().generation, traffic.current()
+        return RestrictionGeneration.current(), generation, orders.current(now).version, shares
 
     return _tables.get(made, version=version)
 
 
-def answer(scope: AgentScope, now: float) -> bytes:
+def answer(scope: AgentScope, now: float, asked: Asked | None = None) -> bytes:
     """Return the body of the answer to an agent: a LimitSet in JSON.
 
     No query but one a second for each process, and three more after something has changed.
     """
-    askers.note(scope.agent_id, now)
-    limits = _table(now).encoded(scope)
+    asked, table = asked or Asked(), _table(now)
+    limits = b"[]"
+    if asked.gpus:
+        # Who does not ask for limits on GPUs sets none: the controller is not to count on it.
+        askers.note(scope.agent_id, now)
+        limits = table.encoded(scope)
+    links = msgspec.json.encode(table.links.limits(scope, asked.links)) if asked.links else b"[]"
     valid_for_s = settings.LIMITS_VALID_FOR_S
-    return b'{"limits":%s,"now":%.6f,"valid_for_s":%g}' % (limits, now, valid_for_s)
+    told = (limits, now, valid_for_s, links)
+    return b'{"limits":%s,"now":%.6f,"valid_for_s":%g,"links":%s}' % told

@@ -24,7 +24,11 @@ log = structlog.get_logger(__name__)
 def agents_limits(request: HttpRequest) -> HttpResponse:
     """Answer an agent with the limits in force on its nodes."""
     try:
-        body = limits.answer(authenticate(request), time.time())
+        body = limits.answer(
+            authenticate(request),
+            time.time(),
+            limits.asked_in(request.META.get("QUERY_STRING", "")),
+        )
     except limits.TooManyLimits as exc:
         return answer(exc, status=413)
     except BatchError as exc:

@@ -7,7 +7,6 @@ restored when the lease ends, when the agent stops, and when it starts again aft
 from __future__ import annotations
 
 import logging
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +16,14 @@ from headroom.agent.actuation.leases import LeaseBook
 from headroom.agent.actuation.poller import LimitPoller
 from headroom.agent.actuation.reports import Reports
 
-__all__ = ["Actuation", "LimitPoller", "journal_beside", "open_actuation", "warn_of_leftovers"]
+__all__ = [
+    "Actuation",
+    "LimitPoller",
+    "Reports",
+    "journal_beside",
+    "open_actuation",
+    "warn_of_leftovers",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -36,14 +42,14 @@ def journal_beside(spool: Path) -> Path:
     return spool.with_name(f"{spool.stem}-limits.json")
 
 
-def open_actuation(node: str, journal: Path) -> Actuation | None:
+def open_actuation(node: str, journal: Path, reports: Reports) -> Actuation | None:
     """Make ready to set limits; None, and an error in the log, where the journal is of no use."""
     try:
         kept = Journal(journal)
     except JournalError as exc:
         logger.error("limits cannot be set", extra={"cause": exc})
         return None
-    leases, reports = LeaseBook(node), Reports(time.time)
+    leases = LeaseBook(node)
     logger.info("limits of the server will be set", extra={"left_over": len(kept.entries)})
     return Actuation(leases, reports, LimitActuator(node, leases, kept, reports))
 

@@ -6,11 +6,11 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Protocol
 
-from headroom.agent.actuation.leases import LeaseBook
+from headroom.agent.actuation.leases import LeaseBook, LinkLeases
 from headroom.agent.delivery import Backoff
 from headroom.contracts import LimitSet
 from headroom.errors import HeadroomError, Unavailable
@@ -28,26 +28,33 @@ _LONGEST_WAIT_S = 60.0
 class LimitServer(Protocol):
     """The part of :class:`headroom.client.Client` that the poller needs."""
 
-    def limits(self, *, timeout_s: float | None = None) -> LimitSet | None: ...
+    def limits(
+        self, *, gpus: bool = True, links: Sequence[str] = (), timeout_s: float | None = None
+    ) -> LimitSet | None: ...
 
 
 class LimitPoller:
     """Polls in a thread of its own for as long as the context lasts.
 
-    A server that is away changes nothing: each lease ends by itself.
+    A server that is away changes nothing: each lease ends by itself. ``leases`` are those on GPUs
+    (None: they are not asked for), ``shares`` those of ``links``.
     """
 
     def __init__(
         self,
         server: LimitServer,
-        leases: LeaseBook,
+        leases: LeaseBook | None,
         *,
         every_s: float,
+        shares: LinkLeases | None = None,
+        links: Sequence[str] = (),
         monotonic: Callable[[], float] = time.monotonic,
         draw: Callable[[], float] = random.random,
     ) -> None:
         self._server = server
-        self._leases = leases
+        self._books = [book for book in (leases, shares) if book is not None]
+        self._asks_for_gpus = leases is not None
+        self._links = tuple(links)
         self._every_s = every_s
         self._monotonic = monotonic
         self._draw = draw
@@ -72,16 +79,19 @@ class LimitPoller:
         """Ask once; return how long to wait until the next time, s."""
         sent_at = self._monotonic()
         try:
-            answer = self._server.limits(timeout_s=_TIMEOUT_S)
+            answer = self._server.limits(
+                gpus=self._asks_for_gpus, links=self._links, timeout_s=_TIMEOUT_S
+            )
         except HeadroomError as exc:
             self._complain(exc)
             return self._backoff.fail(exc.retry_after_s if isinstance(exc, Unavailable) else None)
         self._complaint = ""
         self._backoff.succeed()
-        if answer is None:
-            self._leases.clear(self._monotonic())
-        else:
-            self._leases.take(answer, sent_at=sent_at, got_at=self._monotonic())
+        for book in self._books:
+            if answer is None:
+                book.clear(self._monotonic())
+            else:
+                book.take(answer, sent_at=sent_at, got_at=self._monotonic())
         # A fleet that was started as one should not ask as one.
         return self._every_s * (0.9 + 0.2 * self._draw())
 

@@ -29,25 +29,26 @@ class Reports:
     def add(self, report: LimitReport) -> None:
         """Add a report, unless it repeats the last. ``at`` is set here: since when it is so."""
         key = (report.limit, report.gpu)
-        last = self._last.get(key)
-        is_so_since = (
-            last.at
-            if last and (last.state, last.applied) == (report.state, report.applied)
-            else self._clock()
-        )
-        report = msgspec.structs.replace(report, at=is_so_since)
-        if report == last:
-            return
         with self._lock:
+            last = self._last.get(key)
+            is_so_since = (
+                last.at
+                if last and (last.state, last.applied) == (report.state, report.applied)
+                else self._clock()
+            )
+            report = msgspec.structs.replace(report, at=is_so_since)
+            if report == last:
+                return
             self._waiting.append(report)
-        if report.state in _ENDED:
-            self._last.pop(key, None)
-        else:
-            self._last[key] = report
+            if report.state in _ENDED:
+                self._last.pop(key, None)
+            else:
+                self._last[key] = report
 
-    def forget(self, is_over: Callable[[str], bool]) -> None:
-        """Forget the last reports on limits that are over."""
-        self._last = {key: last for key, last in self._last.items() if not is_over(key[0])}
+    def forget(self, is_over: Callable[[LimitReport], bool]) -> None:
+        """Forget the last reports that are over."""
+        with self._lock:
+            self._last = {key: last for key, last in self._last.items() if not is_over(last)}
 
     def take(self) -> list[LimitReport]:
         """Return the reports that wait, oldest first."""

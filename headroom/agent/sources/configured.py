@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from headroom.agent.config import AgentConfig, DcgmConfig, RedfishConfig, read_credentials
 from headroom.agent.devices import Source
-from headroom.agent.sources.ethernet import EthernetPoller
+from headroom.agent.sources.ethernet import EthernetPoller, SentBytes
 from headroom.agent.sources.http import Http
 from headroom.agent.sources.infiniband import InfinibandPoller
 from headroom.agent.sources.kernel_log import KernelLog
@@ -36,15 +36,22 @@ class MissingPackage(HeadroomError):
 
 
 def open_configured(
-    config: AgentConfig, node: str, gpus: GpusByAddress, *, longest_s: float = math.inf
+    config: AgentConfig,
+    node: str,
+    gpus: GpusByAddress,
+    *,
+    longest_s: float = math.inf,
+    sent_by_class: SentBytes = lambda _: {},
 ) -> list[Source]:
     """Start configured sources that are present. ``longest_s`` bounds intervals of local counters.
+
+    ``sent_by_class`` tells what interfaces have sent of each class of traffic.
 
     Raises ``HeadroomError`` where something that was asked for cannot be started at all.
     """
     return [
         *_infiniband(config, node, longest_s),
-        *_ethernet(config, longest_s),
+        *_ethernet(config, longest_s, sent_by_class),
         *_kernel_log(config, gpus),
         *_storage(config),
         *(_dcgm(exporter) for exporter in config.dcgm),
@@ -59,10 +66,10 @@ def _infiniband(config: AgentConfig, node: str, longest_s: float) -> Iterator[So
         yield Periodic(poller, name="infiniband", interval_s=min(wanted.interval_s, longest_s))
 
 
-def _ethernet(config: AgentConfig, longest_s: float) -> Iterator[Source]:
+def _ethernet(config: AgentConfig, longest_s: float, sent_by_class: SentBytes) -> Iterator[Source]:
     wanted = config.ethernet
     if wanted.links:
-        poller = EthernetPoller(wanted.links)
+        poller = EthernetPoller(wanted.links, sent_by_class=sent_by_class)
         yield Periodic(poller, name="ethernet", interval_s=min(wanted.interval_s, longest_s))
 
 

@@ -9,12 +9,15 @@ from pathlib import Path
 from headroom.agent.devices import Block, Row
 from headroom.agent.rates import WRAP_32, WRAP_64, CounterRate
 from headroom.agent.sources.periodic import SourceError
+from headroom.traffic import TrafficClass, reading_of
 
-__all__ = ["EthernetPoller"]
+__all__ = ["EthernetPoller", "SentBytes"]
 
 #: An interface may seem to carry a little more than its speed, since two reads are never quite as
 #: far apart as their times.
 _SLACK = 1.25
+#: Returns how many bytes of each class an interface has sent, as far as it is counted.
+SentBytes = Callable[[str], Mapping[TrafficClass, int]]
 #: Not the dropped ones: those count what nobody here wanted, too.
 _ERRORS = ("rx_errors", "tx_errors")
 
@@ -35,8 +38,10 @@ class EthernetPoller:
         proc: Path = Path("/proc"),
         sys: Path = Path("/sys"),
         monotonic: Callable[[], float] = time.monotonic,
+        sent_by_class: SentBytes = lambda _: {},
     ) -> None:
         self._proc = proc
+        self._sent_by_class = sent_by_class
         self._monotonic = monotonic
         self._interfaces = {
             name: _Interface(sys / "class" / "net" / name, link, monotonic)
@@ -54,6 +59,7 @@ class EthernetPoller:
             if row is None:
                 missing.append(name)
             else:
+                row |= interface.rates_of(self._sent_by_class(name))
                 yield row | ({"retransmits_per_s": retransmits_per_s} if name == route else {})
         if missing:
             raise SourceError(f"no such interface: {', '.join(missing)}")
@@ -86,6 +92,14 @@ class _Interface:
         self._monotonic = monotonic
         self._tx = CounterRate()
         self._rx = CounterRate()
+        self._sent = {each: CounterRate() for each in TrafficClass}
+
+    def rates_of(self, sent: Mapping[TrafficClass, int]) -> dict[str, float | None]:
+        """Return the rates of classes, bytes per second. None: not counted, or not for long."""
+        return {
+            reading_of(each): self._sent[each].update(self._monotonic(), count)
+            for each, count in sent.items()
+        }
 
     def read(self) -> dict[str, float | str | None] | None:
         if not self._folder.exists():

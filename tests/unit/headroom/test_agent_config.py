@@ -158,3 +158,18 @@ def test_credentials_without_a_password_are_told_without_what_there_is(tmp_path:
     with pytest.raises(ConfigError, match="password") as told:
         read_credentials(secrets)
     assert "geheim" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[traffic]\nenabled = true\n", "[ethernet] links"),
+        ("[traffic]\nports = {gossip = [1]}\n", "gossip"),
+        ("[traffic]\nports = {log = [0]}\n", "traffic.ports"),
+        ("[traffic]\nports = {log = [7], data = [7]}\n", "7 is given 2 times"),
+        ("[traffic]\nenabled = true\n[ethernet]\nlinks = {'a b' = 'l'}\n", "interface"),
+    ],
+)
+def test_shares_that_cannot_be_set_are_told(file: Path, text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        loaded(file, text)

@@ -6,6 +6,7 @@ import io
 import time
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 import pytest
@@ -13,10 +14,15 @@ from django.db import OperationalError
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 
+from fleet import snapshot
+from fleet.models import Link, Site
 from headroom.contracts import LimitSet
+from headroom.traffic import TrafficClass
 from policies.restrictions import limits, store
 from policies.restrictions.fast_path import LimitsFastPath
+from policies.restrictions.kinds import RestrictionKind
 from policies.restrictions.models import Restriction, RestrictionGeneration
+from policies.traffic import Share, TrafficPolicy
 from tests.builders.accounts import api_client, bearer
 from tests.builders.agents import make_agent
 from tests.builders.fleet import SmallFleet
@@ -178,3 +184,84 @@ def test_all_else_goes_to_django(fleet: SmallFleet, token: str) -> None:
     ):
         assert request(gate, token_, method=method, path=path) == ([], b"behind")
     assert len(behind.asked) == 3
+
+
+# --- Shares of links ------------------------------------------------------------------------------
+
+
+def ask_for(token: str, query: str) -> LimitSet:
+    limits.invalidate()
+    answer = Client().get(f"{URL}?{query}", headers=bearer(token))
+    assert answer.status_code == 200, answer.content
+    return msgspec.json.decode(answer.content, type=LimitSet)
+
+
+def make_wan(fleet: SmallFleet) -> Link:
+    made = Link.objects.create(
+        name="oslo-bergen",
+        kind="wan",
+        site=fleet.sites["oslo"],
+        peer_site=fleet.sites["bergen"],
+        capacity_bits_per_s=10e9,
+        latency_s=0.01,
+        control_share=0.1,
+    )
+    snapshot.invalidate()
+    return made
+
+
+def test_an_agent_is_told_the_shares_of_links_that_it_names(fleet: SmallFleet, token: str) -> None:
+    link = make_wan(fleet)
+    assert ask(token).links == []
+    (lease,) = ask_for(token, "link=oslo-bergen&link=nowhere").links
+    assert (lease.id, lease.link, lease.share) == (f"traffic-{link.pk}", "oslo-bergen", 1.0)
+    assert lease.capacity_bits_per_s == 10e9
+    control = next(each for each in lease.classes if each.name == "control")
+    assert control.guaranteed == 0.1
+    assert lease.expires_at > time.time() + 250
+
+
+def test_a_link_share_is_a_lease_of_its_own(fleet: SmallFleet, token: str) -> None:
+    make_wan(fleet)
+    share = RestrictionKind.LINK_SHARE
+    (row,) = store.apply([make_wanted("link oslo-bergen", kind=share, value=0.25)], now=now())
+    told = {each.id: each.share for each in ask_for(token, "link=oslo-bergen").links}
+    assert told[row.limit_id] == 0.25
+    assert sorted(told.values()) == [0.25, 1.0]
+    store.release("rule:rack-power", now=now(), by="system", why="cleared")
+    assert [each.share for each in ask_for(token, "link=oslo-bergen").links] == [1.0]
+
+
+def test_links_of_other_sites_are_not_told_of(fleet: SmallFleet) -> None:
+    make_wan(fleet)
+    elsewhere = Site.objects.create(name="tromso")
+    _, token = make_agent("tromso", sites=[elsewhere])
+    assert ask_for(token, "link=oslo-bergen").links == []
+    _, token = make_agent("bergen", sites=[fleet.sites["bergen"]])
+    assert len(ask_for(token, "link=oslo-bergen").links) == 1
+
+
+def test_who_sets_no_caps_gets_none_and_is_not_counted_on(fleet: SmallFleet, token: str) -> None:
+    store.apply([make_wanted()], now=now())
+    asked: list[int] = []
+    with patch("policies.caps.askers.note", lambda agent, at: asked.append(agent)):
+        assert ask_for(token, "gpus=0").limits == []
+        assert asked == []
+        assert len(ask_for(token, "link=a").limits) == 1
+        assert len(asked) == 1
+
+
+def test_an_agent_that_names_too_many_links_is_refused(fleet: SmallFleet, token: str) -> None:
+    query = "&".join(f"link=l{number}" for number in range(100))
+    answer = Client().get(f"{URL}?{query}", headers=bearer(token))
+    assert answer.status_code == 413
+    assert answer.json()["error"]["code"] == "too_many_limits"
+
+
+def test_shares_of_the_policy_in_force_are_told(fleet: SmallFleet, token: str) -> None:
+    make_wan(fleet)
+    policy = TrafficPolicy(kinds={"wan": {TrafficClass.CHECKPOINT: Share(0.3, 0.6)}})
+    with patch("policies.traffic.current", lambda: policy):
+        (lease,) = ask_for(token, "link=oslo-bergen").links
+    found = next(each for each in lease.classes if each.name == "checkpoint")
+    assert (found.guaranteed, found.most) == (0.3, 0.6)

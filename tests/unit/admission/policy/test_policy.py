@@ -15,6 +15,8 @@ from admission.core.response import fallback, respond
 from admission.core.sharing import Shares, Stated
 from headroom.contracts import FieldError
 from headroom.documents import DocumentError
+from headroom.traffic import TrafficClass
+from policies import traffic
 
 WHOLE = """\
 name: steady
@@ -203,3 +205,30 @@ def test_it_says_whether_running_load_is_held_and_how_far_that_slows_whose_owner
 def test_nothing_is_made_slower_than_the_controller_can(speed: float) -> None:
     with pytest.raises(DocumentError, match="lowest_speed"):
         for_server(f"name: own\nunmanaged: {{lowest_speed: {speed}}}\n")
+
+
+# --- Traffic --------------------------------------------------------------------------------------
+
+
+def test_shares_of_links_are_read_over_those_that_come_with_headroom() -> None:
+    found = read(
+        "name: a\ntraffic:\n  kinds: {wan: {checkpoint: {guaranteed: 0.3, most: 0.6}}}\n"
+    ).traffic
+    assert found.classes == traffic.BUILT_IN
+    assert found.kinds == {"wan": {TrafficClass.CHECKPOINT: traffic.Share(0.3, 0.6)}}
+
+
+@pytest.mark.parametrize(
+    ("stated", "field", "said"),
+    [
+        ("{classes: {gossip: {guaranteed: 0, most: 1}}}", "traffic.classes", "gossip"),
+        ("{kinds: {moon: {}}}", "traffic.kinds", "moon"),
+        ("{classes: {log: {guaranteed: 0.1}}}", "traffic.classes", "most"),
+        ("{classes: {log: {guaranteed: 0.5, most: 0.2}}}", "traffic.classes.log.most", "below"),
+        ("{links: {a: {log: {guaranteed: 0.9, most: 1}}}}", "traffic.links.a", "guaranteed"),
+    ],
+)
+def test_shares_that_cannot_be_are_told(stated: str, field: str, said: str) -> None:
+    (first, *_) = faults(f"name: a\ntraffic: {stated}\n")
+    assert first.field.startswith(field)
+    assert said in f"{first.field} {first.message}"
