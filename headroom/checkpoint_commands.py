@@ -19,6 +19,7 @@ import click
 
 if TYPE_CHECKING:
     from headroom.checkpoints import Checkpoint, Keeper, PassedOver, Store
+    from headroom.checkpoints.orders import Obedience
 
 __all__ = ["checkpoints"]
 
@@ -242,7 +243,8 @@ def keep(
     """Go on saving what loops have staged in STORE, sending it, and removing what is old.
 
     Others on the machine come first: it takes the processor's time that they leave. In a job of
-    Headroom's it tells the server, by way of the machine's agent, which checkpoint is whole where.
+    Headroom's it tells the server, by way of the machine's agent, which checkpoint is whole where,
+    and sends no faster than restrictions leave it.
 
     With COMMAND it starts that, passes SIGTERM on to it, saves and sends what it has left when it
     has ended, and ends with its status:
@@ -254,11 +256,13 @@ def keep(
 
     lib = _library()
     logs.set_up()
+    obedience = _obedience(rate_mbit_per_s)
     keeper = lib.Keeper(
         lib.Store.at(store),
         None if target is None else lib.Store.at(target),
         rule=lib.Keep(newest, every_steps),
-        pace=_pace(lib, rate_mbit_per_s),
+        pace=_pace(lib, rate_mbit_per_s) if obedience is None else lib.Pace(obedience.rate),
+        may_ship=(lambda: True) if obedience is None else obedience.may_ship,
         check=check,
         threads=threads,
         teller=_teller(lib, site, to_site),
@@ -334,6 +338,21 @@ def _teller(lib: ModuleType, site: str, to_site: str) -> Any:
     sender = Sender(Path(path))
     return lib.Teller(
         lambda state: sender.send(StoreReport(store=state)), site=site, target_site=to_site
+    )
+
+
+def _obedience(mbit_per_s: float | None) -> Obedience | None:
+    """Return what this job's keeper goes by; None: this is no job that anybody tells anything."""
+    from headroom.checkpoints.orders import Obedience, Orders
+    from headroom.training.reports import SOCKET, Sender, ShippingReport
+
+    orders, path = Orders.of(os.environ), os.environ.get(SOCKET)
+    if orders is None or not path:
+        return None
+    sender = Sender(Path(path))
+    own = None if mbit_per_s is None else mbit_per_s * 1e6 / 8
+    return Obedience(
+        orders, lambda ids: sender.send(ShippingReport(shipping=ids[:64])), own_bytes_per_s=own
     )
 
 

@@ -246,8 +246,9 @@ class LimitKind(enum.StrEnum):
     CLOCK_CAP_MHZ = "clock_cap_mhz"
 
 
-#: What a report on the shares of a link has as its kind.
-LINK_SHARE = "link_share"
+#: What reports have as their kind that are on no GPU: shares of a link, and how fast checkpoints
+#: are sent to another site, Mbit/s.
+LINK_SHARE, SHIP_RATE = "link_share", "ship_rate"
 
 
 class Limit(Struct, kw_only=True, omit_defaults=True):

@@ -14,6 +14,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 
+from admission.allocation import shipping
 from admission.executors import output, runners, shells
 from admission.executors.models import Gang, NodeAssignment
 from admission.executors.node_queue import assignments_of, locked, moment, resettle
@@ -237,6 +238,7 @@ def _answer(
         orders=orders[:MAX_ORDERS],
         logs=output.asks_of(rows, store, moment(now)),
         shells=shells.asks_of(rows, store, moment(now)),
+        ships=shipping.limits_for((row.gang.key for row in rows), now),
         poll_s=min(_READ_POLL_S, settings.WORK_POLL_S) if is_read else settings.WORK_POLL_S,
         report_s=runners.report_s(lease_s),
         fence_s=runners.fence_s(lease_s),

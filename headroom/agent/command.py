@@ -228,7 +228,11 @@ def run_agent(options: AgentOptions, *, once: bool) -> bool:
             )
         if options.config.allow_jobs:
             runner = Runner(
-                runner_settings(options), client, training=training, slices=_slices_in(sources)
+                runner_settings(options),
+                client,
+                training=training,
+                limit_reports=reports,
+                slices=_slices_in(sources),
             )
             stack.enter_context(runner)
         call_on_stop(agent.stop)

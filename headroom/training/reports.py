@@ -23,6 +23,7 @@ __all__ = [
     "Outlet",
     "RankReport",
     "Sender",
+    "ShippingReport",
     "StoreReport",
     "address_of",
 ]
@@ -64,6 +65,15 @@ class StoreReport(Struct, kw_only=True, frozen=True):
     store: StoreState
 
 
+class ShippingReport(Struct, kw_only=True, frozen=True):
+    """Which limits on sending the keeper of the job's checkpoints keeps to, by their ids.
+
+    No other report has it. Without any it says that there is a keeper.
+    """
+
+    shipping: Annotated[list[Annotated[str, Meta(max_length=200)]], Meta(max_length=64)]
+
+
 class Outlet(Protocol):
     """Where a rank's reports go. ``dropped`` counts those that were not taken."""
 
@@ -90,7 +100,7 @@ class Sender:
         self._socket.setblocking(False)
         self.dropped = 0
 
-    def send(self, report: RankReport | StoreReport) -> bool:
+    def send(self, report: RankReport | StoreReport | ShippingReport) -> bool:
         """Send a report; return whether the agent has it. Waits for nobody and never raises."""
         body = msgspec.msgpack.encode(report)
         with contextlib.suppress(OSError), address_of(self._path) as address:

@@ -34,6 +34,7 @@ __all__ = [
     "ShellFrame",
     "ShellKind",
     "ShellSide",
+    "ShipLimit",
     "SignalKind",
     "SignalOrder",
     "Slice",
@@ -253,13 +254,23 @@ class ShellAsk(Struct, kw_only=True, frozen=True):
     columns: int = 80
 
 
+class ShipLimit(Struct, kw_only=True, frozen=True):
+    """A lease on how fast an attempt may send its checkpoints to another site; 0: not at all."""
+
+    attempt: AttemptKey
+    id: Name
+    bytes_per_s: Annotated[float, Meta(ge=0, le=1e15)]
+    expires_at: Timestamp
+
+
 class WorkOrders(Struct, kw_only=True):
     """The answer: the orders for this machine, and whose output somebody reads.
 
     ``poll_s`` is when to ask again; ``report_s`` is how often at least to report, so that the
     server takes the machine for alive. ``fence_s`` is for how long, from when this was asked for,
     what the machine is told to run may run: after that it has to stand still, since the server may
-    have it run elsewhere. None: an older server, which does not say.
+    have it run elsewhere. None: an older server, which does not say. ``ships`` has the limits in
+    force on sending checkpoints; those that are no longer there are withdrawn.
     """
 
     now: Timestamp
@@ -269,6 +280,7 @@ class WorkOrders(Struct, kw_only=True):
     fence_s: Annotated[float, Meta(gt=0)] | None = None
     logs: list[LogAsk] = []
     shells: list[ShellAsk] = []
+    ships: list[ShipLimit] = []
 
 
 class WorkState(enum.StrEnum):

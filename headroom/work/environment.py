@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from headroom.training.reports import SOCKET
 from headroom.work.contract import Slice, Task
-from headroom.work.folder import Folder
+from headroom.work.folder import SHIPPING, Folder
 from headroom.work.inputs import VARIABLE
 from headroom.work.slices import Slices, devices_of
 from headroom.work.users import JobUser
@@ -56,6 +56,7 @@ def environment_of(
         "HEADROOM_GPUS": gpus,
         "HEADROOM_DIRECTIVES": str(folder.directives),
         "HEADROOM_STATUS": str(folder.status),
+        SHIPPING: str(folder.shipping),
         SOCKET: str(folder.reports),
         "MASTER_ADDR": task.nodes[0],
         "MASTER_PORT": str(port_of(attempt)),

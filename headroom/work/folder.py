@@ -24,7 +24,19 @@ from headroom.work import output
 from headroom.work.contract import SignalKind, SignalOrder
 from headroom.work.reading import open_plain, read_plain, write_plain
 
-__all__ = ["Directives", "Folder", "JobStatus", "Marks", "ShimExit"]
+__all__ = [
+    "SHIPPING",
+    "Directives",
+    "Folder",
+    "JobStatus",
+    "Marks",
+    "ShimExit",
+    "ShipOrder",
+    "ShipOrders",
+]
+
+#: The variable that names the file with :class:`ShipOrders`.
+SHIPPING = "HEADROOM_SHIPPING"
 
 T = TypeVar("T", bound=Struct)
 
@@ -71,6 +83,20 @@ class Directives(Struct):
             self.power_cap_w = signal.value
         elif signal.kind in (SignalKind.PAUSE, SignalKind.RESUME):
             self.paused = signal.seq if signal.kind == SignalKind.PAUSE else 0
+
+
+class ShipOrder(Struct, frozen=True):
+    """A limit on sending checkpoints to another site, until a time by CLOCK_BOOTTIME, s."""
+
+    id: str
+    bytes_per_s: float
+    until: float
+
+
+class ShipOrders(Struct, frozen=True):
+    """The limits in force, in the file that ``HEADROOM_SHIPPING`` names: see ``checkpoints``."""
+
+    limits: list[ShipOrder] = []
 
 
 class _Inputs(Struct):
@@ -136,6 +162,11 @@ class Folder:
     def directives(self) -> Path:
         """The file with the directives to the job."""
         return self.place / "directives.json"
+
+    @property
+    def shipping(self) -> Path:
+        """The file with the limits on sending checkpoints to another site."""
+        return self.place / "shipping.json"
 
     @property
     def status(self) -> Path:
@@ -238,6 +269,10 @@ class Folder:
     def write_directives(self, directives: Directives) -> None:
         """Write the directives to the job, all at once."""
         write_plain(self.directives, msgspec.json.encode(directives), 0o644)
+
+    def write_shipping(self, orders: ShipOrders) -> None:
+        """Write the limits on sending checkpoints, all at once."""
+        write_plain(self.shipping, msgspec.json.encode(orders), 0o644)
 
     def told_s(self, now: float) -> float:
         """Return how long ago the job was last told something, s."""

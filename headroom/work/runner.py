@@ -44,6 +44,7 @@ from headroom.work.contract import (
 from headroom.work.folder import Folder, JobStatus, Marks
 from headroom.work.judging import Step, report_of, step_of
 from headroom.work.launch import Launcher, Separation
+from headroom.work.shipping import ReportDesk, Shipping
 from headroom.work.slices import Slices
 from headroom.work.terminal import Terminals
 from headroom.work.trash import Trash
@@ -87,6 +88,8 @@ class TrainingListener(Protocol):
 
     def forget(self, attempt: str) -> None: ...
 
+    def obeyed(self, attempt: str) -> frozenset[str] | None: ...
+
 
 @dataclass(frozen=True)
 class RunnerSettings:
@@ -129,6 +132,7 @@ class Runner:
         *,
         launcher: Launcher | None = None,
         training: TrainingListener | None = None,
+        limit_reports: ReportDesk | None = None,
         slices: Slices = dict,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = boottime,
@@ -146,6 +150,11 @@ class Runner:
         self._launcher = launcher or _launcher(settings, self._journal.store, slices)
         self._trash = Trash(self._places)
         self._training = training
+        self._shipping = (
+            Shipping(settings.node, training, limit_reports, clock=monotonic)
+            if training is not None and limit_reports is not None
+            else None
+        )
         #: until when each attempt may run unless the server is heard again, by ``monotonic``
         self._until: dict[str, float] = {}
         #: what was last told of each, for when it cannot be looked at
@@ -227,6 +236,7 @@ class Runner:
         # From when it was asked for: the server counts from when it heard that, which is later.
         until = asked_at + self._fence_s
         has_changed = [self._safe_obey(order, until) for order in answer.orders]
+        self._limit_shipping(answer, asked_at)
         self._logs = self._read_logs(answer.logs)
         for ask in answer.shells:
             self._open_shell(ask)
@@ -236,6 +246,17 @@ class Runner:
             if any(has_changed) or self._logs
             else answer.poll_s * (0.9 + 0.2 * self._draw())
         )
+
+    def _limit_shipping(self, answer: WorkOrders, asked_at: float) -> None:
+        """Pass on how fast checkpoints may be sent; an error holds up nothing else."""
+        if self._shipping is None:
+            return
+        running = [claim for claim in self.held() if claim.state == ClaimState.STARTING]
+        folders = {claim.attempt: self._folder(claim) for claim in running if not claim.report}
+        try:
+            self._shipping.pass_on(folders, answer.ships, server_now=answer.now, asked_at=asked_at)
+        except OSError as exc:
+            self._complain("sending of checkpoints is not limited", exc)
 
     def _ask(self, reports: Sequence[WorkReport]) -> WorkOrders:
         now = self._monotonic()

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from policies.restrictions.kinds import KINDS, ON_WHAT_RUNS, RestrictionKind
+from policies.restrictions.kinds import KINDS, ON_HOSTS, ON_WHAT_RUNS, RestrictionKind
 from policies.rules.words import spoken
 
 __all__ = [
@@ -207,6 +207,9 @@ def outcome(applied: Applied | None, effect: Effect) -> Outcome:
         return Outcome.NOT_APPLIED
     if applied.applied < applied.expected:
         return Outcome.PARTLY
+    if not effect.gpus:
+        # On no GPU: those who hold it have read it back.
+        return Outcome.HOLDS
     if not effect.measured:
         return Outcome.UNMEASURED
     exceeded = effect.over > _MAY_EXCEED * effect.measured
@@ -243,19 +246,21 @@ def sentence(
     asked = f"asked {kind if value is None else spoken(value, KINDS[kind].unit)}"
     parts = [asked]
     if applied is not None:
-        parts.append(_applied_words(applied))
-    if effect is not None:
+        parts.append(_applied_words(applied, "hosts" if kind in ON_HOSTS else "GPUs"))
+    if effect is not None and (effect.gpus or kind not in ON_HOSTS):
         words = _effect_words(effect)
         parts += words if kind in ON_WHAT_RUNS else [f"meanwhile {words[0]}", *words[1:]]
     return ", ".join(parts)
 
 
-def _applied_words(applied: Applied) -> str:
+def _applied_words(applied: Applied, what: str) -> str:
+    if what == "hosts" and not applied.expected:
+        return "no host and no keeper of checkpoints says that it holds it"
     if not applied.applied:
         why = f": {applied.error}" if applied.error else ""
-        return f"applied on none of {applied.expected} GPUs{why}"
+        return f"applied on none of {applied.expected} {what}{why}"
     within = "" if applied.seconds is None else f" in {applied.seconds:.0f} s"
-    return f"applied{within} on {applied.applied} of {applied.expected} GPUs"
+    return f"applied{within} on {applied.applied} of {applied.expected} {what}"
 
 
 def _effect_words(effect: Effect) -> list[str]:

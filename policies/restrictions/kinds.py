@@ -22,6 +22,7 @@ __all__ = [
     "KINDS",
     "LIMITS",
     "LONGEST",
+    "ON_HOSTS",
     "ON_WHAT_RUNS",
     "BadRestriction",
     "Kind",
@@ -146,6 +147,8 @@ KINDS: dict[RestrictionKind, Kind] = {
 }
 #: The kinds that agents set on GPUs.
 LIMITS = (RestrictionKind.POWER_CAP_W, RestrictionKind.CLOCK_CAP_MHZ)
+#: The kinds that hosts and keepers of checkpoints hold running jobs to, and say so.
+ON_HOSTS = (RestrictionKind.LINK_SHARE, RestrictionKind.NO_CROSS_SITE_CHECKPOINT)
 #: The kinds that change what GPUs at work draw. Beside all others readings only happen to move.
 ON_WHAT_RUNS = (
     *LIMITS, RestrictionKind.MAX_BATCH_SCALE, RestrictionKind.DRAIN, RestrictionKind.POWER_BUDGET_W,

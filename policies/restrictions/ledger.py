@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 from django.db import connection
-from django.db.models import Exists, OuterRef
+from django.db.models import Exists, OuterRef, Q
 
 from fleet import snapshot
 from fleet.snapshot import FleetArrays
@@ -31,7 +31,13 @@ from policies.restrictions.effects import (
     outcome,
     sentence,
 )
-from policies.restrictions.kinds import LIMITS, ON_WHAT_RUNS, RestrictionKind, gpus_in
+from policies.restrictions.kinds import (
+    LIMITS,
+    ON_HOSTS,
+    ON_WHAT_RUNS,
+    RestrictionKind,
+    gpus_in,
+)
 from policies.restrictions.models import Restriction, RestrictionEvent
 from policies.restrictions.store import SYSTEM, note
 from policies.scopes import ScopeKind, UnknownScope
@@ -73,6 +79,19 @@ FROM unnest(%s::bigint[], %s::text[], %s::float8[], %s::timestamptz[])
     AS asked (id, "limit", value, since)
 JOIN telemetry_limitreport AS report
     ON report."limit" = asked."limit" AND abs(report.asked - asked.value) < 0.5
+    AND report.received_at >= asked.since
+GROUP BY asked.id, report.state
+"""
+
+# Of hosts that share a link by class, and of keepers of checkpoints.
+_HOST_REPORTS = """
+SELECT asked.id, report.state IN ('applied', 'expired', 'restored') AS held, report.state,
+       count(*), min(report.at),
+       percentile_disc(0.95) WITHIN GROUP (ORDER BY report.at) FILTER (WHERE state = 'applied'),
+       min(report.error) FILTER (WHERE report.error <> '')
+FROM unnest(%s::bigint[], %s::text[], %s::timestamptz[]) AS asked (id, "limit", since)
+JOIN telemetry_limitreport AS report
+    ON report."limit" IN (asked."limit", asked."limit" || '-ships')
     AND report.received_at >= asked.since
 GROUP BY asked.id, report.state
 """
@@ -130,7 +149,8 @@ def _unfinished(now: datetime) -> Any:
         restriction=OuterRef("pk"), cycle=OuterRef("cycle"), kind=_Kind.VERDICT
     )
     recent = Restriction.objects.filter(effect_at__gt=now - MOST_BACK, effect_at__lte=now)
-    return recent.exclude(scope_kind__in=_NO_PLACE).exclude(Exists(verdict)).order_by("id")
+    without = Q(scope_kind__in=_NO_PLACE) & ~Q(kind__in=ON_HOSTS)
+    return recent.exclude(without).exclude(Exists(verdict)).order_by("id")
 
 
 def _done(rows: Sequence[Restriction]) -> dict[int, dict[str, RestrictionEvent]]:
@@ -185,7 +205,11 @@ def _got(applied: Applied | None) -> int:
 
 
 def _is_over(applied: Applied, began: datetime, ended: datetime | None, now: datetime) -> bool:
-    return applied.is_complete or ended is not None or now - began >= APPLY_WITHIN
+    return (
+        (applied.is_complete and applied.expected > 0)
+        or ended is not None
+        or now - began >= APPLY_WITHIN
+    )
 
 
 def _acknowledged(row: Restriction, at: datetime) -> RestrictionEvent:
@@ -216,7 +240,29 @@ def _looked(
 
 
 def _told(rows: Sequence[Restriction], fleet: FleetArrays) -> dict[int, _Told]:
-    """Return the reports of agents on those of ``rows`` that they set. One query."""
+    """Return the reports of agents on those of ``rows`` that they set. Two queries at most."""
+    return _told_of_gpus(rows, fleet) | _told_of_hosts(rows)
+
+
+def _told_of_hosts(rows: Sequence[Restriction]) -> dict[int, _Told]:
+    """Return what hosts and keepers say: all that say anything are expected to hold it."""
+    found = [row for row in rows if row.kind in ON_HOSTS]
+    if not found:
+        return {}
+    columns = zip(*((row.pk, row.limit_id, row.effect_at) for row in found), strict=True)
+    with connection.cursor() as cursor:
+        cursor.execute(_HOST_REPORTS, [list(column) for column in columns])
+        told = cursor.fetchall()
+    lines: dict[int, list[Any]] = {}
+    for line in told:
+        lines.setdefault(line[0], []).append(line)
+    return {
+        row.pk: _told_of(row, lines.get(row.pk, []), sum(line[3] for line in lines.get(row.pk, [])))
+        for row in found
+    }
+
+
+def _told_of_gpus(rows: Sequence[Restriction], fleet: FleetArrays) -> dict[int, _Told]:
     limits = [row for row in rows if row.kind in LIMITS]
     if not limits:
         return {}
@@ -234,7 +280,7 @@ def _told(rows: Sequence[Restriction], fleet: FleetArrays) -> dict[int, _Told]:
     }
 
 
-def _told_of(row: Restriction, lines: Sequence[Any], gpus: int) -> _Told:
+def _told_of(row: Restriction, lines: Sequence[Any], expected: int) -> _Told:
     counts = {"applied": 0, "refused": 0, "failed": 0}
     seconds, error, first_at = None, "", None
     for _, held, state, count, first, nearly_all, said in lines:
@@ -244,10 +290,12 @@ def _told_of(row: Restriction, lines: Sequence[Any], gpus: int) -> _Told:
             seconds = max((nearly_all - row.in_force_since).total_seconds(), 0.0)
         if not held:
             error = said or error
-    return _Told(first_at, Applied(expected=gpus, seconds=seconds, error=error, **counts))
+    return _Told(first_at, Applied(expected=expected, seconds=seconds, error=error, **counts))
 
 
 def _gpu_ids(row: Restriction, fleet: FleetArrays) -> Any:
+    if row.scope_kind in _NO_PLACE:
+        return fleet.gpus.ids[:0]
     try:
         return fleet.gpus.ids[gpus_in(fleet, row.scope)]
     except UnknownScope:

@@ -14,7 +14,7 @@ from headroom.agent.actuation.knobs import ActuatedGpu, Knob, KnobError
 from headroom.agent.actuation.leases import LeaseBook
 from headroom.agent.actuation.reports import Reports
 from headroom.agent.devices import GpuLostError
-from headroom.contracts import LINK_SHARE, Limit, LimitKind, LimitReport, LimitState
+from headroom.contracts import LINK_SHARE, SHIP_RATE, Limit, LimitKind, LimitReport, LimitState
 
 __all__ = ["LimitActuator"]
 
@@ -84,7 +84,8 @@ class LimitActuator:
                 self._settle(gpu, kind, wanted, now)
         self._refuse_the_rest(limits, {gpu.index for gpu in gpus}, now)
         ids = {limit.id for limit in limits}
-        self._reports.forget(lambda last: last.kind != LINK_SHARE and last.limit not in ids)
+        others = (LINK_SHARE, SHIP_RATE)
+        self._reports.forget(lambda last: last.kind not in others and last.limit not in ids)
 
     def stop(self, gpus: Sequence[ActuatedGpu]) -> None:
         """Undo all limits that were set. One that cannot be undone now is at the next start."""

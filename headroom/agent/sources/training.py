@@ -23,7 +23,13 @@ import msgspec
 
 from headroom.agent.devices import Block, Row, Value
 from headroom.contracts import CheckpointReport, StoreState
-from headroom.training.reports import MOST_BYTES, RankReport, StoreReport, address_of
+from headroom.training.reports import (
+    MOST_BYTES,
+    RankReport,
+    ShippingReport,
+    StoreReport,
+    address_of,
+)
 from headroom.training.sections import LOST, Section
 
 __all__ = ["Fold", "TrainingSource"]
@@ -44,9 +50,10 @@ _MOST_RANKS, _MOST_STORES = 1024, 16
 
 
 class _Either(msgspec.Struct):
-    """A report of either kind, looked at no further than to tell which."""
+    """A report of any kind, looked at no further than to tell which."""
 
     store: msgspec.Raw = msgspec.Raw()
+    shipping: msgspec.Raw = msgspec.Raw()
 
 
 @dataclass
@@ -165,6 +172,8 @@ class _Desk:
     fold: Fold = field(default_factory=Fold)
     #: what was told last of each store, by site, and when, Unix s
     stores: dict[str, tuple[float, StoreState]] = field(default_factory=dict)
+    #: the limits that the keeper keeps to, by their ids; None: no keeper was heard
+    obeyed: frozenset[str] | None = None
 
     @property
     def is_over(self) -> bool:
@@ -177,7 +186,12 @@ class _Desk:
 
     def take(self, said: bytes, now: float) -> None:
         """Take a report. Raises what the decoder does."""
-        if not bytes(msgspec.msgpack.decode(said, type=_Either).store):
+        either = msgspec.msgpack.decode(said, type=_Either)
+        if bytes(either.shipping):
+            report = msgspec.msgpack.decode(said, type=ShippingReport)
+            self.obeyed = frozenset(report.shipping)
+            return
+        if not bytes(either.store):
             self.fold.add(msgspec.msgpack.decode(said, type=RankReport), now)
             return
         store = msgspec.msgpack.decode(said, type=StoreReport).store
@@ -233,6 +247,12 @@ class TrainingSource:
                 self._take(desk)
                 self._selector.unregister(desk.socket)
                 desk.socket.close()
+
+    def obeyed(self, attempt: str) -> frozenset[str] | None:
+        """Return the limits on sending that an attempt's keeper keeps to; None: it has none."""
+        with self._lock:
+            desk = self._desks.get(attempt)
+            return None if desk is None else desk.obeyed
 
     def read(self) -> Iterable[Row]:
         """Return a row for each attempt that has reported since the last read."""

@@ -222,3 +222,66 @@ def test_following_nothing_takes_little(
 ) -> None:
     with django_assert_max_num_queries(8):
         follow()
+
+
+# --- On hosts and keepers -------------------------------------------------------------------------
+
+
+SHARE = RestrictionKind.LINK_SHARE
+UPLINK = "oslo/A01/uplink"
+
+
+def say(fleet: SmallFleet, row: Restriction, node: str, *, of: str = "", **given: Any) -> None:
+    """Have one host report on ``row``, as a keeper of checkpoints where ``of`` is "-ships"."""
+    at = row.in_force_since + timedelta(seconds=4)
+    LimitReport.objects.create(
+        agent=fleet.agent,
+        node=fleet.nodes[node],
+        gpu_index=None,
+        limit=f"{row.limit_id}{of}",
+        **{
+            "kind": "link_share", "state": "applied", "asked": 0.5, "at": at, "received_at": at,
+            "boot_id": "b", "seq": next(_seqs), **given,
+        },
+    )  # fmt: skip
+
+
+def test_a_share_of_a_link_holds_where_hosts_and_keepers_say_so(
+    fleet: SmallFleet, began: datetime
+) -> None:
+    row = hold(began, on=f"link {UPLINK}", kind=SHARE, value=0.5)
+    say(fleet, row, "oslo-a01-n1")
+    say(fleet, row, "oslo-a01-n2", of="-ships", kind="ship_rate", asked=800.0)
+    ledger.follow(now())
+    told = events(row)
+    assert told["applied"].data["applied"] == told["applied"].data["expected"] == 2
+    assert "on 2 of 2 hosts" in told["applied"].text
+    assert told["verdict"].data["outcome"] == "holds"
+
+
+def test_a_host_that_refuses_a_share_is_told_of(fleet: SmallFleet, began: datetime) -> None:
+    row = hold(began, on=f"link {UPLINK}", kind=SHARE, value=0.5)
+    say(fleet, row, "oslo-a01-n1")
+    say(fleet, row, "oslo-a01-n2", state="refused", error="queues of somebody else")
+    ledger.follow(now())
+    assert events(row)["verdict"].data["outcome"] == "partly"
+    assert events(row)["applied"].data["error"] == "queues of somebody else"
+
+
+def test_a_share_that_nobody_holds_is_said_to_be_that(fleet: SmallFleet, began: datetime) -> None:
+    row = hold(began, on=f"link {UPLINK}", kind=SHARE, value=0.5)
+    ledger.follow(now())
+    told = events(row)
+    assert "acknowledged" not in told
+    assert "no host and no keeper" in told["applied"].text
+    assert told["verdict"].data["outcome"] == "not_applied"
+
+
+def test_checkpoints_held_at_a_site_are_told_of_by_keepers(
+    fleet: SmallFleet, began: datetime
+) -> None:
+    kind = RestrictionKind.NO_CROSS_SITE_CHECKPOINT
+    row = hold(began, on="site oslo", kind=kind, value=None)
+    say(fleet, row, "oslo-a01-n1", of="-ships", kind="ship_rate", asked=0.0)
+    ledger.follow(now())
+    assert "on 1 of 1 hosts" in events(row)["applied"].text

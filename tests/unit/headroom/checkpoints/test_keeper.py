@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+import threading
 from pathlib import Path
 
 import pytest
 
-from headroom.checkpoints import Check, Keep, Keeper, Store, arrive, lag, stage
+from headroom.checkpoints import Check, Keep, Keeper, Pace, Store, arrive, lag, stage
 from headroom.places import Unreachable
 from tests.unit.headroom.checkpoints.builders import RUN, about, make_folder
 
@@ -124,3 +125,28 @@ def test_the_other_store_is_not_asked_while_nothing_is_new(
 
     monkeypatch.setattr(far.place, "files", asked)
     assert not keeper.step()
+
+
+def test_a_keeper_that_is_held_back_amid_a_checkpoint_goes_on_from_there(
+    near: Store, far: Store, tmp_path: Path
+) -> None:
+    folder = make_folder(tmp_path / "folder", {"state": random.Random(1).randbytes(40_000_000)})
+    stage(folder, near, about(1))
+    is_open, asked = threading.Event(), threading.Event()
+
+    def rate() -> float | None:
+        if next(iter(far.chunks()), None) is None:
+            return None
+        asked.set()
+        return None if is_open.is_set() else 0.0
+
+    keeper = Keeper(near, far, pace=Pace(rate), threads=1)
+    thread = threading.Thread(target=keeper.step)
+    thread.start()
+    assert asked.wait(60)
+    arrived = set(far.chunks())
+    assert steps_of(far) == []
+    is_open.set()
+    thread.join(60)
+    assert steps_of(far) == [1]
+    assert arrived < set(far.chunks())
