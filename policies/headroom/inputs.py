@@ -48,6 +48,8 @@ class Reservations:
     link_bits_per_s: Floats
     storage_bytes_per_s: Floats
     steps: Steps = field(default_factory=Steps.none)
+    #: of links: that of all jobs, also of those whose traffic readings show; empty: none
+    all_link_bits_per_s: Floats = field(default_factory=lambda: np.zeros(0))
     #: of racks, power domains and sites: what is reserved and not drawn yet, W, where that is not
     #: the sum over their nodes: gangs seldom peak together
     to_come_w: Mapping[ScopeKind, Floats] = field(default_factory=dict)
@@ -59,6 +61,12 @@ class Reservations:
             np.zeros(len(table)) for table in (fleet.racks, fleet.nodes, fleet.links, fleet.storage)
         )
         return Reservations(racks, nodes, links, storage)
+
+    @property
+    def link_all_bits_per_s(self) -> Floats:
+        """What all jobs have reserved on each link, bit/s."""
+        known = self.all_link_bits_per_s
+        return known if len(known) else self.link_bits_per_s
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,6 +22,7 @@ from admission.core.allocation.reservation import (
     Traffic,
 )
 from admission.core.at_work import at_work, least_at_work_w
+from admission.core.placement.flows import collective_flows, data_flows
 from admission.core.placement.topology import topology_of
 from admission.core.request import Placement, Request
 from admission.core.snapshot import Running
@@ -36,9 +37,9 @@ __all__ = [
     "allocations_of",
     "at_work_w",
     "busy",
+    "link_traffic",
     "placement_rows_of",
     "running_of",
-    "wan_traffic",
 ]
 
 #: A gang has been at work once it drew so much of the way from rest to its peak.
@@ -167,23 +168,27 @@ def placement_rows_of(
         gpu_node=of,
         drawn=np.arange(len(node)) if drawn is None else np.array(drawn, dtype=np.int64),
         drawn_of=len(node) if drawn_of is None else drawn_of,
-        links=wan_traffic(request, placement, fleet),
+        links=link_traffic(request, placement, fleet),
         storage=fleet.storage.index_by_path.get(placement.storage, -1),
     )
 
 
-def wan_traffic(
+def link_traffic(
     request: Request, placement: Placement, fleet: FleetArrays
 ) -> tuple[tuple[int, float], ...]:
-    """Return the traffic of a placement on each WAN link until readings show it, bit/s."""
-    home = fleet.sites.index_by_name.get(request.data_site)
-    if home is None or not request.cross_site_bits_per_s:
-        return ()
-    found: dict[int, float] = {}
-    for site in placement.sites:
-        row = fleet.sites.index_by_name.get(site, home)
-        for link in topology_of(fleet).wan_paths.get((home, row), ()) if row != home else ():
-            found[link] = found.get(link, 0.0) + request.cross_site_bits_per_s
+    """Return the traffic of a placement on each link until readings show it, bit/s.
+
+    Of data that cannot reach it now, there is none.
+    """
+    topology, nodes = topology_of(fleet), np.asarray(placement.nodes, dtype=np.int64)
+    try:
+        found = data_flows(topology, placement.sites, request)
+    except KeyError:
+        found = {}
+    if len(nodes):
+        gpus = len(placement.gpus)
+        for link, rate in collective_flows(topology, nodes, gpus, request).items():
+            found[link] = found.get(link, 0.0) + rate
     return tuple(found.items())
 
 

@@ -224,6 +224,7 @@ def reserve(
         rack_w=np.zeros(len(fleet.racks)),
         node_w=np.where(has_any, sum_by(watts, held.node, nodes) + others_w, 0.0),
         link_bits_per_s=_rates(held.links, _is_new(held, rules), len(fleet.links)),
+        all_link_bits_per_s=_rates(held.links, np.ones(len(held), bool), len(fleet.links)),
         # No reading says what an endpoint carries: all that use it count.
         storage_bytes_per_s=_rates(held.storage, np.ones(len(held), bool), len(fleet.storage)),
         steps=_steps(held, fleet, seen, watts, now, rules),

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from admission.core.placement.bookings import Bookings
+from admission.core.placement.flows import collective_flows, data_flows
 from admission.core.placement.gpu_use import GpuUse, GpuUses
 from admission.core.placement.topology import Bools, Floats, Ints, Topology, topology_of
 from admission.core.request import Placement, Refusal, Request
@@ -43,7 +44,7 @@ _IDLE_SHARE = 0.1
 _MARGINS_KEPT = 16
 #: Of so many racks limits are gone through one by one: arrays cost more.
 _FEW_RACKS = 4
-_WAN = LINK_KINDS.index("wan")
+_UPLINK, _SPINE, _WAN = (LINK_KINDS.index(kind) for kind in ("leaf-uplink", "spine", "wan"))
 
 
 def up(watts: Floats) -> Floats:
@@ -328,7 +329,7 @@ class Cluster:
             gangs=np.zeros(len(fleet.nodes), dtype=np.int64),
             room_w=room_w,
             admit_w=_admit_w(topology, room_w, 0, len(fleet.racks)),
-            link_room_bits_per_s=np.nan_to_num(headroom.links["link_bulk_headroom_bits_per_s"]),
+            link_room_bits_per_s=_link_room(headroom),
             storage_room_bytes_per_s=_storage_room(headroom),
             bookings=bookings or Bookings(),
         )
@@ -435,7 +436,7 @@ class Cluster:
         self.hopeless.clear()
 
     def admits(self, placement: Placement, request: Request) -> bool:
-        """Say whether a placement breaks no limit: GPUs, watts, heat, WAN, storage.
+        """Say whether a placement breaks no limit: GPUs, watts, heat, links, storage.
 
         Restrictions that close places are not asked: they say where jobs begin.
         """
@@ -448,7 +449,7 @@ class Cluster:
                 placement, request)).all())
             and all(
                 self.link_room_bits_per_s[row] >= bits for row, bits in
-                self.flows(placement.sites, request).items()
+                self.traffic(placement, request).items()
             )
             and self._has_storage(request)
         )  # fmt: skip
@@ -498,21 +499,17 @@ class Cluster:
         is_limit = (rows < topology.limits) & (need_w > 0.0)
         return rows[is_limit], need_w[is_limit]
 
-    def flows(self, sites: tuple[str, ...], request: Request) -> dict[int, float]:
-        """Return the traffic of a gang at ``sites`` on WAN links, bit/s by row of the link.
+    def traffic(self, placement: Placement, request: Request) -> dict[int, float]:
+        """Return the traffic of a gang on links, bit/s by row of the link.
 
-        Raises KeyError where its data cannot reach one of them.
+        Raises KeyError where its data cannot reach it.
         """
-        found: dict[int, float] = {}
-        if not request.data_site or request.cross_site_bits_per_s <= 0.0:
-            return found
-        site_rows = self.fleet.sites.index_by_name
-        for site in sites:
-            if site == request.data_site:
-                continue
-            path = self.topology.wan_paths[site_rows[request.data_site], site_rows[site]]
-            for row in path:
-                found[row] = found.get(row, 0.0) + request.cross_site_bits_per_s
+        nodes = np.asarray(placement.nodes, dtype=np.int64)
+        found = data_flows(self.topology, placement.sites, request)
+        for row, bits in collective_flows(
+            self.topology, nodes, len(placement.gpus), request
+        ).items():
+            found[row] = found.get(row, 0.0) + bits
         return found
 
     def empty(self) -> Cluster:
@@ -579,7 +576,7 @@ class Cluster:
 
     def _change_flows(self, placement: Placement, request: Request, *, taken: bool) -> None:
         sign = 1.0 if taken else -1.0
-        for row, bits_per_s in self.flows(placement.sites, request).items():
+        for row, bits_per_s in self.traffic(placement, request).items():
             self.link_room_bits_per_s[row] -= sign * bits_per_s
         endpoint = self.fleet.storage.index_by_path.get(request.storage)
         if endpoint is not None:
@@ -631,6 +628,19 @@ def _room_w(headroom: Headroom, kept_shares: tuple[float, float] = (0.0, 0.0)) -
     )
     # What has no budget in the inventory, or no pair, limits nothing.
     return down(np.where(np.isnan(found), np.inf, found))
+
+
+def _link_room(headroom: Headroom) -> Floats:
+    """Return what gangs may still send on each link, bit/s.
+
+    Few fleets read all of their leaf uplinks and spines: on those that were never read counts what
+    is reserved. A WAN link of which nothing was ever read has no room.
+    """
+    links, left = headroom.fleet.links, headroom.links["link_bulk_headroom_bits_per_s"]
+    share = np.minimum(1.0 - links.control_share, headroom.limits.link_share)
+    unread = share * links.capacity_bits_per_s - headroom.reservations.link_all_bits_per_s
+    inside = (links.kind == _UPLINK) | (links.kind == _SPINE)
+    return np.nan_to_num(np.where(np.isnan(left) & inside, unread, left))
 
 
 def _storage_room(headroom: Headroom) -> Floats:

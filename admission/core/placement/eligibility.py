@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from admission.core.placement.cluster import Cluster, FleetConstants
 from admission.core.placement.elastic import Draw, draw_of
+from admission.core.placement.flows import collective_flows, data_flows
 from admission.core.placement.topology import Bools
 from admission.core.request import Locality, Request
 from fleet.slicing import CORE, model_name
@@ -142,19 +143,46 @@ class Eligibility:
         good = np.array([self._reaches(site) for site in sites], dtype=bool)
         return self._same(self.unbooked & good[self.cluster.topology.node_site])
 
-    def congested(self, nodes: Iterable[int]) -> dict[int, float]:
-        """Return the WAN links that its data would overfill on its way to all of ``nodes``.
+    def congested(self, by_node: Mapping[int, int]) -> dict[int, float]:
+        """Return the links that a gang of so many GPUs by node would overfill.
 
-        By row, with what it would take of them, bit/s.
+        By its data on its way there and by its collectives: by row, with what it would take of
+        them, bit/s.
         """
-        if not self.carries:
+        if not self.carries and not self.talks:
             return {}
-        cluster = self.cluster
-        rows = sorted({int(cluster.topology.node_site[node]) for node in nodes})
+        cluster, topology = self.cluster, self.cluster.topology
+        nodes = np.fromiter(sorted(by_node), dtype=np.int64)
+        rows = np.unique(topology.node_site[nodes]).tolist()
         sites = tuple(str(cluster.fleet.sites.names[row]) for row in rows)
+        flows = data_flows(topology, sites, self.request)
+        gpus = sum(by_node.values())
+        for row, bits in collective_flows(topology, nodes, gpus, self.request).items():
+            flows[row] = flows.get(row, 0.0) + bits
         rooms = cluster.link_room_bits_per_s
-        flows = cluster.flows(sites, self.request)
         return {row: bits for row, bits in flows.items() if rooms[row] < bits}
+
+    @property
+    def talks(self) -> bool:
+        """Whether it is known what its GPUs tell each other in each step."""
+        return bool(self.request.collective_bytes_per_step and self.request.step_s)
+
+    def uncongested(
+        self, nodes: Bools, widest: Locality, full: Iterable[int]
+    ) -> Iterator[tuple[Bools, Locality]]:
+        """Yield where else a gang may be looked for, once it was found to overfill links ``full``.
+
+        Off the racks whose uplinks are full, if these are; then closer together, where it passes
+        fewer of them.
+        """
+        links = self.cluster.fleet.links
+        racks = {int(links.rack[row]) for row in full} - {-1}
+        if racks:
+            off = self._same(nodes & ~np.isin(self.cluster.fleet.nodes.rack, list(racks)))
+            yield off, widest
+        for closer in (Locality.SITE, Locality.SWITCH_DOMAIN, Locality.RACK):
+            if closer < widest:
+                yield nodes, closer
 
     @property
     def carries(self) -> bool:
@@ -247,7 +275,7 @@ class Eligibility:
     def _reaches(self, site: str) -> bool:
         rooms = self.cluster.link_room_bits_per_s
         try:
-            flows = self.cluster.flows((site,), self.request)
+            flows = data_flows(self.cluster.topology, (site,), self.request)
         except KeyError:
             return False
         closed = self.cluster.constants.link_closed

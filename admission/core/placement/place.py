@@ -6,7 +6,7 @@ tried first; then less of it, as far as the request accepts that.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
@@ -130,8 +130,26 @@ def _search(eligibility: Eligibility) -> Choice | Refusal:
 def _found(eligibility: Eligibility) -> Choice | None:
     for nodes, widest in eligibility.node_masks:
         found = _full(eligibility, nodes, widest) or _less(eligibility, nodes, widest)
-        if found is not None and not eligibility.congested(found.selection.by_node):
+        if found is None:
+            continue
+        full = eligibility.congested(found.selection.by_node)
+        if not full:
             return _preferred(eligibility, nodes, widest, found)
+        if eligibility.talks:
+            other = _off_links(eligibility, nodes, widest, full)
+            if other is not None:
+                return other
+    return None
+
+
+def _off_links(
+    eligibility: Eligibility, nodes: Bools, widest: Locality, full: Iterable[int]
+) -> Choice | None:
+    """Return a place that overfills no link, in place of one that would overfill ``full``."""
+    for instead, closer in eligibility.uncongested(nodes, widest, full):
+        found = _full(eligibility, instead, closer) or _less(eligibility, instead, closer)
+        if found is not None and not eligibility.congested(found.selection.by_node):
+            return found
     return None
 
 

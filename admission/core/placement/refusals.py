@@ -18,11 +18,12 @@ from admission.core.placement.candidates import CandidatePool, Selection
 from admission.core.placement.cluster import Cluster
 from admission.core.placement.elastic import Choice, Draw
 from admission.core.placement.eligibility import Eligibility, scoped_restrictions_of
+from admission.core.placement.flows import data_flows
 from admission.core.placement.supply import supply_of, told
 from admission.core.placement.topology import Bools, Floats, Ints
 from admission.core.reasons import PRECEDENCE, Reason, ReasonToken
 from admission.core.request import Locality, Request
-from fleet.tables import COOLING_KINDS, DOMAIN_KINDS
+from fleet.tables import COOLING_KINDS, DOMAIN_KINDS, LINK_KINDS
 from policies.headroom.binding import balance, quantity
 from policies.restrictions.kinds import RestrictionKind
 from policies.restrictions.strictest import ActiveRestriction
@@ -43,6 +44,7 @@ _ANY_MARGIN_C = -1e6
 _SPARE_W, _ANY_W = 1.0, 1e-6
 #: Restrictions that are named in a sentence.
 _NAMED = 2
+_WAN = LINK_KINDS.index("wan")
 
 _WITHIN = {
     Locality.NODE: "on one node",
@@ -426,7 +428,7 @@ class _Lack:
         eligibility, cluster = self._eligibility, self._cluster
         request, rooms = eligibility.request, cluster.link_room_bits_per_s
         try:
-            flows = cluster.flows((site,), request)
+            flows = data_flows(cluster.topology, (site,), request)
         except KeyError:
             scope = Scope(ScopeKind.SITE, site)
             sentence = f"no WAN link leads from {request.data_site}, where its data is, to {site}"
@@ -604,7 +606,7 @@ class _Lack:
 
 
 def _link_reason(eligibility: Eligibility, row: int, bits_per_s: float) -> Reason:
-    """Return why a WAN link does not carry the traffic of its data."""
+    """Return why a link does not carry the traffic of its data or of its collectives."""
     cluster, constants = eligibility.cluster, eligibility.cluster.constants
     have = float(cluster.link_room_bits_per_s[row])
     scope = Scope(ScopeKind.LINK, str(cluster.fleet.links.names[row]))
@@ -612,7 +614,7 @@ def _link_reason(eligibility: Eligibility, row: int, bits_per_s: float) -> Reaso
     if constants.link_closed[row]:
         token, have = ReasonToken.RESTRICTED, 0.0
         text = f"its data would take link {scope.name}, and a restriction keeps jobs off it"
-    elif not constants.link_heard[row]:
+    elif not constants.link_heard[row] and cluster.fleet.links.kind[row] == _WAN:
         token, have = ReasonToken.TELEMETRY_STALE, 0.0
         text = f"its data would take link {scope.name}, of which nothing was ever read"
     return Reason(token, bits_per_s, have, "bit/s", scope, text, {"at": cluster.now})
