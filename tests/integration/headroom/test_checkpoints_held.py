@@ -57,8 +57,8 @@ def test_a_keeper_is_held_back_says_so_and_catches_up_with_the_latest(
             state.mkdir()
             (state / "weights").write_bytes(os.urandom(50_000))
             stage(state, Store.at(near), About(run="r", step=step))
-            wait_for(lambda step=step: len(Store.at(near).names("r")) == step)
-        wait_for(lambda: ears.obeyed(ATTEMPT) == {"restriction-1-ships"})
+        wait_for(lambda: len(Store.at(near).names("r")) == 3)
+        wait_for(lambda: ears.obeyed(ATTEMPT) == frozenset({"restriction-1-ships"}))
         assert tell(held) == ["applied"]
         assert Store.at(far).names("r") == []
         assert tell() == ["restored"]
