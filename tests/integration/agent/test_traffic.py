@@ -112,9 +112,9 @@ def test_an_agent_that_stands_still_does_not_keep_shares_beyond_their_lease(
 
 
 def test_a_guard_that_dies_is_replaced(line: Line, agent: AgentProcess) -> None:
-    (guard,) = _children(agent.process.pid)
+    (guard,) = _guards(agent.process.pid)
     os.kill(guard, signal.SIGKILL)
-    wait_for(lambda: _children(agent.process.pid) not in ([guard], []))
+    wait_for(lambda: _guards(agent.process.pid) not in ([guard], []))
     assert OURS in line.queues()
     agent.kill()
     wait_until(line, shared=False)
@@ -123,7 +123,7 @@ def test_a_guard_that_dies_is_replaced(line: Line, agent: AgentProcess) -> None:
 def test_what_agent_and_guard_leave_behind_the_next_start_undoes(
     line: Line, far: FarEnd, tmp_path: Path, agent: AgentProcess
 ) -> None:
-    (guard,) = _children(agent.process.pid)
+    (guard,) = _guards(agent.process.pid)
     os.kill(guard, signal.SIGKILL)
     agent.kill()
     assert OURS in line.queues()
@@ -216,6 +216,15 @@ def _set_twice(line: Line) -> None:
     raise AssertionError("a class without its parent was taken")
 
 
-def _children(pid: int) -> list[int]:
+def _guards(pid: int) -> list[int]:
+    """Return the guards that an agent has started: not what it asks ``tc`` meanwhile."""
     threads = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(each) for thread in threads for each in thread.read_text().split()]
+    children = [int(each) for thread in threads for each in thread.read_text().split()]
+    return [each for each in children if b"guard.py" in _command_of(each)]
+
+
+def _command_of(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:  # it has just ended
+        return b""
