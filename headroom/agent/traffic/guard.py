@@ -8,6 +8,7 @@ agent ends. A line is ``INTERFACE SECONDS``: our queues there are to be gone by 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -40,8 +41,6 @@ class Guard:
         except BrokenPipeError:
             self._process.wait()
             self._process = self._started()
-            for each in self._noted:
-                self._say(each)
 
     def dismiss(self) -> None:
         """End it: it first undoes what is left. May be called again."""
@@ -49,8 +48,10 @@ class Guard:
             self._process.communicate()
 
     def _started(self) -> subprocess.Popen[bytes]:
+        # What is noted already goes with it: whoever dies meanwhile has told it all.
+        known = [f"{device} {until_s:.3f}" for device, until_s in self._noted.items()]
         process = subprocess.Popen(  # noqa: S603 - our own file
-            [sys.executable, "-I", "-S", __file__, self._tc],
+            [sys.executable, "-I", "-S", __file__, self._tc, *known],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -66,9 +67,9 @@ class Guard:
             self._process.stdin.write(f"{device} {self._noted[device]:.3f}\n".encode())
 
 
-def watch(tc: str) -> None:
-    """Undo what is over, and all once standard input is closed."""
-    held: dict[str, float] = {}
+def watch(tc: str, known: list[str]) -> None:
+    """Undo what is over, and all once standard input is closed. ``known``: lines of before."""
+    held = {device: float(told) for device, told in map(str.split, known)}
     rest, is_open = b"", True
     while is_open:
         if select.select([0], [], [], _LOOK_S)[0]:
@@ -106,8 +107,10 @@ def main() -> None:
     """Watch until standard input is closed."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    os.write(1, _READY)
-    watch(sys.argv[1])
+    # The agent may be dead already: then all the more.
+    with contextlib.suppress(OSError):
+        os.write(1, _READY)
+    watch(sys.argv[1], sys.argv[2:])
 
 
 if __name__ == "__main__":
