@@ -19,6 +19,7 @@ test: $(VENV)/dev.stamp
 	@sh tests/browser/ensure-chromium.sh
 	@sh tests/standin/ensure-compiler.sh
 	@sh tests/integration/agent/ensure-python.sh
+	@sh tests/integration/agent/ensure-iproute2.sh
 	@sh examples/ddp/ensure-torch.sh $(BIN)/python
 	@sh bench/ensure-peers.sh prometheus
 	@sh deploy/helm/ensure-helm.sh $(BIN)/python
@@ -31,6 +32,7 @@ test-all: $(VENV)/dev.stamp
 	@sh tests/browser/ensure-chromium.sh
 	@sh tests/standin/ensure-compiler.sh
 	@sh tests/integration/agent/ensure-python.sh
+	@sh tests/integration/agent/ensure-iproute2.sh
 	@sh examples/ddp/ensure-torch.sh $(BIN)/python
 	@sh bench/ensure-peers.sh prometheus
 	@sh deploy/helm/ensure-helm.sh $(BIN)/python
