@@ -33,6 +33,7 @@ NAMES = (
     "twin",
     "training",
     "traffic",
+    "rollouts",
 )
 
 

@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from lab.training.noise import seed_of, standard_normal
+from lab.training.noise import seed_of, standard_normal, uniform
 from lab.training.paths import LEAST_BYTES_PER_S, Paths, all_reduce_s
 from lab.training.spec import Stage, TrainingSpec
 
@@ -36,6 +36,8 @@ _BLOCKED_S = 1e15
 BEHIND_S: Array = 0.35 * np.array([-1.27, -0.32, 0.32, 1.27])
 #: No step strays by more of its standard deviations.
 _MOST_STRAYS = 3.0
+#: Sets the seed by which steps hang apart from that by which they stray.
+_HANGS = np.uint64(0x5DEECE66D)
 #: What is called a slowed clock.
 _SLOWED = 0.999
 #: Collectives hand over their data in pieces of this size (the default buffer of NCCL).
@@ -173,6 +175,10 @@ class JobTable:
         #: How far steps stray, and the seed by which they do.
         self._step_stray: Array = np.zeros(slots)
         self._stray_seed = np.zeros(slots, dtype=np.uint64)
+        #: Share of its steps that hang, and how many times as long as others those compute: a
+        #: fault, to be written by whoever plays it.
+        self.hang_share: Array = np.zeros(slots)
+        self.hang_times: Array = np.ones(slots)
         self._total: Array = np.zeros(slots)
         #: The total, less what adding up may lose of it.
         self._enough: Array = np.zeros(slots)
@@ -225,7 +231,8 @@ class JobTable:
             self._since_save_s, self._eval_left_s, self._since_eval_s,
         ):  # fmt: skip
             values[slot] = 0.0
-        self.scale[slot] = 1.0
+        self.scale[slot] = self.hang_times[slot] = 1.0
+        self.hang_share[slot] = 0.0
         self.steps[slot] = self.durable_steps[slot] = state.steps
         self._total[slot] = spec.total_steps
         self._enough[slot] = spec.total_steps * (1.0 - 1e-12)
@@ -493,12 +500,17 @@ class JobTable:
 
     def _strays(self, used: int) -> Array:
         """Return what the present step of each job takes, as a share of the mean of its steps."""
-        stray = self._step_stray[:used]
-        if not stray.any():
+        stray, hangs = self._step_stray[:used], self.hang_share[:used]
+        if not (stray.any() or hangs.any()):
             return np.ones(used)
         step = np.floor(self._cycles[:used]).astype(np.uint64)
         drawn = standard_normal(self._stray_seed[:used], step)
-        return np.asarray(1.0 + stray * np.clip(drawn, -_MOST_STRAYS, _MOST_STRAYS))
+        share = np.asarray(1.0 + stray * np.clip(drawn, -_MOST_STRAYS, _MOST_STRAYS))
+        if hangs.any():
+            # Other numbers than those by which steps stray.
+            hung = uniform(self._stray_seed[:used] ^ _HANGS, step) < hangs
+            share[hung] *= self.hang_times[:used][hung]
+        return share
 
     def _begin_what_is_due(self, training: Bools) -> None:
         """Begin saves and evaluations that are due, and the stages after the last step."""

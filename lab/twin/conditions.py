@@ -54,6 +54,8 @@ class Conditions:
         self.clock_share: Array = np.ones(gpus)
         self.power_limit_share: Array = np.ones(gpus)
         self.gpu_resistance_factor: Array = np.ones(gpus)
+        #: What each GPU draws over what it is made to draw at the same work.
+        self.gpu_draw_factor: Array = np.ones(gpus)
         #: What GPUs that work for no task do at least, by node; 1 is what they are made for.
         self.least_activity: Array = np.zeros(nodes)
         # The network and the storage.

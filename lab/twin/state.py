@@ -249,6 +249,8 @@ class Twin:
         self._rack_brakes, self._domain_brakes = Brakes(racks), Brakes(domains)
         self._breakers = Breakers(domains)
         self._seen_lost = _Seen(np.zeros(domains, dtype=np.bool_))
+        self._seen_draw = _Seen(self.conditions.gpu_draw_factor)
+        self._draws_as_made = True
         self._dark: Bools = np.zeros(racks, dtype=np.bool_)
         self._lost_until_s: Array = np.zeros(domains)
         #: Racks whose GPUs a power brake holds back, their own or that of a domain above.
@@ -502,6 +504,8 @@ class Twin:
         full_w += parts.idle_w
         np.multiply(parts.dynamic_w, self.activity, out=self._scratch)
         full_w += self._scratch
+        if not self._draws_as_made:
+            full_w *= self.conditions.gpu_draw_factor
         if self._off_gpus.size:
             full_w[self._off_gpus] = 0.0
 
@@ -781,6 +785,9 @@ class Twin:
             self._apply_limits()
         if not self._seen_stuck.is_still(stated.brake_stuck):
             self._brake()
+        if not self._seen_draw.is_still(stated.gpu_draw_factor):
+            self._seen_draw = _Seen(stated.gpu_draw_factor)
+            self._draws_as_made = bool((stated.gpu_draw_factor == 1.0).all())
         heat = self._heat
         if dt_s != heat.dt_s or not heat.seen_factor.is_still(stated.gpu_resistance_factor):
             self._heat = _HeatConstants(

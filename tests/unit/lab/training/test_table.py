@@ -544,3 +544,27 @@ def test_nodes_of_a_gang_do_not_pause_in_the_same_instant() -> None:
         assert len(set(load.behind[alone].tolist())) == 1, "one node waits for nobody"
     assert any(apart)
     assert not all(apart)
+
+
+def test_steps_that_hang_take_as_many_times_as_long_and_as_many_as_stated_do() -> None:
+    run = Run()
+    slot = run.begin(make_training(base_step_s=5.0, total_steps=100_000))
+    run.go(10)
+    run.jobs.hang_share[slot], run.jobs.hang_times[slot] = 0.1, 3.0
+    before = run.progress(slot).steps
+    run.go(20_000)
+    # One in ten takes 15 s in place of 5, but for the seconds in which it is not noticed yet.
+    assert run.progress(slot).steps - before == pytest.approx(20_000 / 6.0, rel=0.05)
+    run.jobs.hang_share[slot] = 0.0
+    before = run.progress(slot).steps
+    run.go(500)
+    assert run.progress(slot).steps - before == pytest.approx(100.0, abs=2.0)
+
+
+def test_a_slot_that_is_used_again_does_not_hang() -> None:
+    run = Run()
+    slot = run.begin(make_training())
+    run.jobs.hang_share[slot], run.jobs.hang_times[slot] = 1.0, 9.0
+    run.jobs.end(slot)
+    run.jobs.begin(slot, make_training(), key="another")
+    assert run.jobs.hang_share[slot] == 0.0

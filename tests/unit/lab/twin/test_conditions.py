@@ -58,6 +58,7 @@ EFFECTS: dict[str, tuple[Acts, Callable[[Twin], float], int]] = {
     "lower clocks": (set_to("clock_share", 0.5), lambda t: t.clock.max(), -1),
     "warmer supply": (set_to("supply_offset_c", 8.0), lambda t: t.inlet_c.mean(), 1),
     "lost chillers": (set_to("zone_capacity_share", 0.4), lambda t: t.inlet_c.mean(), 1),
+    "more draw": (set_to("gpu_draw_factor", 1.1), lambda t: t.power_w.mean(), 1),
     "bad seats": (set_to("gpu_resistance_factor", 1.3), lambda t: t.temp_c.mean(), 1),
     "lost nodes": (set_to("node_down", 1.0), lambda t: t.node_w.max(), -1),
     "a lower budget of racks": (set_to("rack_budget_share", 0.5), lambda t: t.rack_w.max(), -1),

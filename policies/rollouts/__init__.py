@@ -1,0 +1,1 @@
+"""Rollouts: changes of the platform, step by step, each judged beside what was not changed."""
