@@ -395,6 +395,26 @@ class CheckpointReport(Struct, kw_only=True, omit_defaults=True, forbid_unknown_
     store: StoreState
 
 
+_Version: TypeAlias = Annotated[str, Meta(max_length=300, pattern=PLAIN)]
+
+
+class VersionReport(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The versions of what ``node`` ran at ``at``; empty: not known. The last report counts.
+
+    ``vbios`` and ``nic_firmware`` have each version once that any GPU or NIC has, in order, with a
+    comma between them. ``nccl`` and ``image`` are what jobs there told last.
+    """
+
+    node: Name
+    at: Timestamp
+    driver: _Version = ""
+    vbios: _Version = ""
+    nic_firmware: _Version = ""
+    fabric_driver: _Version = ""
+    nccl: _Version = ""
+    image: _Version = ""
+
+
 class AgentStatus(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """The status of the agent itself.
 
@@ -431,6 +451,7 @@ class TelemetryBatch(Struct, kw_only=True, omit_defaults=True, forbid_unknown_fi
     jobs: JobColumns | None = None
     limits: Annotated[list[LimitReport], Meta(max_length=10_000)] = []
     checkpoints: Annotated[list[CheckpointReport], Meta(max_length=1_000)] = []
+    versions: Annotated[list[VersionReport], Meta(max_length=1_000)] = []
 
 
 class FieldError(Struct, kw_only=True, omit_defaults=True):

@@ -3,7 +3,7 @@
 An agent says once what it reports on and which fields it reads: the layout. The server answers with
 an id. From then on a batch is a header and rows of fixed width, in which a GPU, a node, a link or a
 meter is its place in the layout, and so is the job that a GPU works for. What has no fixed width
-(mounts, Xid errors, progress of jobs, reports of limits and of checkpoints) goes as a
+(mounts, Xid errors, progress of jobs, reports of limits, checkpoints and versions) goes as a
 :class:`TelemetryBatch`.
 
 All is little-endian and without padding. Integers have 8 bytes, and so have ``ts`` and the fields
@@ -251,7 +251,7 @@ def _check_columns(block: str, columns: Sequence[str]) -> None:
 
 def layout_of(batch: TelemetryBatch) -> Layout | None:
     """Return the layout of ``batch``; None where it has no rows, or what has no fixed width."""
-    has_reports = batch.jobs is not None or batch.limits or batch.checkpoints
+    has_reports = batch.jobs is not None or batch.limits or batch.checkpoints or batch.versions
     if has_reports or any(r.storage or r.xids for r in batch.nodes):
         return None
     found = {name: list(_blocks(batch, name)) for name in BLOCKS}

@@ -70,11 +70,14 @@ def check_times(
 
 
 def check_report_times(batch: TelemetryBatch, *, now: float, max_future_s: float) -> None:
-    """Raise where a report of a checkpoint is from the future."""
+    """Raise where a report of a checkpoint, or of versions, is from the future."""
     for i, report in enumerate(batch.checkpoints):
         wrong = future_report(f"checkpoints[{i}]", report, now=now, max_future_s=max_future_s)
         if wrong is not None:
             raise wrong
+    for i, version in enumerate(batch.versions):
+        if version.at > now + max_future_s:
+            raise future_time(f"versions[{i}].at", version.at - now, max_future_s)
 
 
 def future_report(
@@ -100,6 +103,8 @@ def check_names(batch: TelemetryBatch, scope: AgentScope, names: Names) -> None:
         known_node(f"limits[{i}]", limit.node, scope, names)
     for i, told in enumerate(batch.checkpoints):
         known_store(f"checkpoints[{i}]", told, scope, names)
+    for i, version in enumerate(batch.versions):
+        known_node(f"versions[{i}]", version.node, scope, names)
     if batch.links is not None:
         _check_links(batch.links, scope, names)
     if batch.meters is not None:

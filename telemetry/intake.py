@@ -107,7 +107,7 @@ def look(batch: TelemetryBatch, scope: AgentScope, received_at: float) -> Looked
     checks.check_agent(batch, scope)
     packed = _pack(batch, scope)
     _check_times(batch, packed, received_at)
-    if batch.checkpoints:
+    if batch.checkpoints or batch.versions:
         max_future_s = set_back.max_future_s()
         checks.check_report_times(batch, now=received_at, max_future_s=max_future_s)
     return Looked(batch, packed, scope, received_at)

@@ -25,6 +25,7 @@ from telemetry.limits.models import LimitReport
 from telemetry.rollups.models import JobCarrier, RollupMark, RollupProgress
 from telemetry.throttle import rules
 from telemetry.throttle.models import TrackedRounds
+from telemetry.versions.models import NodeVersions
 
 #: Models of modules of their own: Django finds them through this one.
 _ELSEWHERE = (
@@ -36,6 +37,7 @@ _ELSEWHERE = (
     LemonFinding,
     LemonWatch,
     LimitReport,
+    NodeVersions,
     RollupMark,
     RollupProgress,
     TrackedRounds,

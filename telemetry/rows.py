@@ -31,6 +31,7 @@ from telemetry.checkpoints.lines import CheckpointLine
 from telemetry.directory import AgentScope, KnownNode, KnownThing, Names
 from telemetry.limits.lines import LimitLine
 from telemetry.samples import NULL_INT, Array, Rows, Table
+from telemetry.versions.lines import VersionLine
 
 #: The tables by the kind of thing that they are about.
 TABLES: dict[str, Table] = {
@@ -101,6 +102,7 @@ class Packed(msgspec.Struct, array_like=True):
     limits: list[LimitLine] = []
     unjudged: list[Unjudged] = []
     checkpoints: list[CheckpointLine] = []
+    versions: list[VersionLine] = []
 
     @property
     def rows(self) -> int:
@@ -114,7 +116,7 @@ class Packed(msgspec.Struct, array_like=True):
 
         An event and a report take as much work as ten readings, and last for longer.
         """
-        reports = len(self.limits) + len(self.checkpoints)
+        reports = len(self.limits) + len(self.checkpoints) + len(self.versions)
         return self.rows + 9 * len(self.xids) + 10 * reports
 
 
@@ -232,6 +234,9 @@ class _Packer:
             span=(self._oldest, self._newest) if self._newest >= 0 else None,
             limits=[LimitLine(self._node(report.node).node_id, report) for report in batch.limits],
             checkpoints=[self._checkpoint_line(report) for report in batch.checkpoints],
+            versions=[
+                VersionLine(self._node(report.node).node_id, report) for report in batch.versions
+            ],
         )
 
     def _checkpoint_line(self, report: CheckpointReport) -> CheckpointLine:

@@ -11,6 +11,7 @@ from telemetry.api.limits import LimitReportViewSet
 from telemetry.api.power_sources import PowerSourcesView
 from telemetry.api.series import SeriesCsvView, SeriesView
 from telemetry.api.throttle import ThrottleEventViewSet
+from telemetry.api.versions import NodeVersionsViewSet
 from telemetry.ingest import views as ingest
 
 router = SimpleRouter(trailing_slash=False)
@@ -19,6 +20,7 @@ router.register("ecc-events", EccEventViewSet, "ecc-event")
 router.register("lemons", LemonFindingViewSet, "lemon")
 router.register("limit-reports", LimitReportViewSet, "limit-report")
 router.register("throttle-events", ThrottleEventViewSet, "throttle-event")
+router.register("versions", NodeVersionsViewSet, "node-versions")
 router.register("xid-events", XidEventViewSet, "xid-event")
 
 urlpatterns = [

@@ -35,6 +35,7 @@ from telemetry.samples import Rows
 from telemetry.stream import Message
 from telemetry.throttle.follower import Follower, Found
 from telemetry.tiers import raw_width as partition_width
+from telemetry.versions import store as versions
 
 log = structlog.get_logger(__name__)
 
@@ -110,6 +111,7 @@ class Writer:
             sql.save_xids(cursor, [line for m in fresh for line in m.packed.xids])
             limits.save(cursor, fresh)
             checkpoints.save(cursor, fresh)
+            versions.save(cursor, fresh)
             self._positions.save(cursor, positions)
             sql.note_agents(cursor, self._notes(messages))
             sql.note_refusals(cursor, [_refusal(*each) for each in refused])

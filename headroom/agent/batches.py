@@ -47,7 +47,7 @@ def thinned(batch: TelemetryBatch) -> TelemetryBatch:
 def halved(batch: TelemetryBatch) -> tuple[TelemetryBatch, TelemetryBatch] | None:
     """Return the first and the second half of the rows; None where there is but one.
 
-    What is no row (reports of limits and checkpoints) stays with the first.
+    What is no row (reports of limits, checkpoints and versions) stays with the first.
     """
     rows = row_count(batch)
     if rows < 2:
@@ -59,7 +59,7 @@ def halved(batch: TelemetryBatch) -> tuple[TelemetryBatch, TelemetryBatch] | Non
         left -= firsts[path]
     first = chosen(batch, lambda path, _block: range(firsts[path]))
     second = chosen(batch, lambda path, block: range(firsts[path], len(block)))
-    return first, msgspec.structs.replace(second, limits=[], checkpoints=[])
+    return first, msgspec.structs.replace(second, limits=[], checkpoints=[], versions=[])
 
 
 def _every_second(block: Columns) -> Sequence[int]:

@@ -38,6 +38,7 @@ from headroom.agent.spool import Spool
 from headroom.agent.table import as_tables
 from headroom.agent.traffic import TrafficKeeper
 from headroom.agent.traffic.queues import Matches
+from headroom.agent.versions import Versions
 from headroom.client import Client
 from headroom.contracts import TelemetryBatch
 from headroom.settings import DEFAULT_SERVER, find_token
@@ -153,9 +154,13 @@ def _open_nvml(actuation: Actuation | None, energy_s: float) -> NvmlSource | Non
 
 def _slices_in(sources: Sequence[Source]) -> Slices:
     """Return what tells the MIG slices of this machine, as NVML was read last."""
-    each = [one.source for one in sources if isinstance(one, Background)]
-    gpus = next((one for one in each if isinstance(one, NvmlSource)), None)
+    gpus = _nvml_in(sources)
     return (dict) if gpus is None else (lambda: gpus.slices)
+
+
+def _nvml_in(sources: Sequence[Source]) -> NvmlSource | None:
+    each = [one.source for one in sources if isinstance(one, Background)]
+    return next((one for one in each if isinstance(one, NvmlSource)), None)
 
 
 def _open_for_a_look(options: AgentOptions) -> list[Source]:
@@ -213,6 +218,7 @@ def run_agent(options: AgentOptions, *, once: bool) -> bool:
             limit_reports=reports,
             before_last_word=shares.stop if shares else None,
             checkpoint_reports=training.take_stores if training else None,
+            versions=_versions_of(options, sources, training),
         )
         if shares:
             stack.enter_context(shares)
@@ -238,6 +244,14 @@ def run_agent(options: AgentOptions, *, once: bool) -> bool:
         call_on_stop(agent.stop)
         agent.run()
     return True
+
+
+def _versions_of(
+    options: AgentOptions, sources: Sequence[Source], training: TrainingSource | None
+) -> Versions:
+    """Return what tells of the versions on this node."""
+    found = (_nvml_in(sources), training)
+    return Versions(options.settings.node, [each.versions for each in found if each is not None])
 
 
 def run_jobs(options: AgentOptions) -> None:

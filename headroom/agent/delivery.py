@@ -262,7 +262,7 @@ class Delivery:
             return 0
         first = min(times)
         kept = chosen(batch, lambda _, block: [i for i, t in enumerate(block.ts) if t >= first])
-        self._spool.put(msgspec.structs.replace(kept, limits=[], checkpoints=[]))
+        self._spool.put(msgspec.structs.replace(kept, limits=[], checkpoints=[], versions=[]))
         return row_count(kept)
 
     def _note_refused(self, batch: TelemetryBatch, exc: PartlyRefused) -> None:

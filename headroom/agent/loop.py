@@ -14,6 +14,7 @@ from headroom.agent.actuation.reports import Reports
 from headroom.agent.delivery import Delivery, DeliverySettings, Server
 from headroom.agent.devices import Block, ColumnBuffer, Row, Source, close_all
 from headroom.agent.spool import Spool, SpoolError
+from headroom.agent.versions import Versions
 from headroom.contracts import (
     AgentStatus,
     CheckpointReport,
@@ -161,6 +162,7 @@ class Agent:
         limit_reports: Reports | None = None,
         checkpoint_reports: Callable[[str], list[CheckpointReport]] | None = None,
         before_last_word: Callable[[], None] | None = None,
+        versions: Versions | None = None,
         delivery_settings: DeliverySettings | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -170,6 +172,7 @@ class Agent:
         self._limit_reports = limit_reports or Reports(clock)
         self._checkpoint_reports = checkpoint_reports
         self._before_last_word = before_last_word
+        self._versions = versions
         self._sampler = Sampler(settings, sources, clock=clock)
         self.delivery = Delivery(
             server,
@@ -264,6 +267,8 @@ class Agent:
         # Keepers tell them again, so that those of a lost batch are not missed for long.
         if self._checkpoint_reports is not None:
             batch.checkpoints = self._checkpoint_reports(self._settings.node)
+        if self._versions is not None:
+            batch.versions = self._versions.due()
         try:
             self._spool.put(batch)
         except SpoolError as exc:

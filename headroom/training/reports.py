@@ -15,7 +15,7 @@ from typing import Annotated, Protocol
 import msgspec
 from msgspec import Meta, Struct
 
-from headroom.contracts import StoreState
+from headroom.contracts import PLAIN, StoreState
 
 __all__ = [
     "MOST_BYTES",
@@ -39,11 +39,15 @@ _Count = Annotated[int, Meta(ge=0, le=2**62)]
 _Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 
 
+_Word = Annotated[str, Meta(max_length=300, pattern=PLAIN)]
+
+
 class RankReport(Struct, kw_only=True, omit_defaults=True, frozen=True):
     """What one rank did in the last ``span_s``: ``steps`` of them, up to ``step``.
 
     ``sections`` has seconds by section. ``dropped`` counts reports that the socket did not take
-    since the start: what they held is in the next one.
+    since the start: what they held is in the next one. ``nccl`` and ``image`` are the versions that
+    the rank runs with; empty: not known.
     """
 
     rank: _Count
@@ -57,6 +61,8 @@ class RankReport(Struct, kw_only=True, omit_defaults=True, frozen=True):
     sections: dict[str, _Seconds] = {}
     memory_bytes: _Count = 0
     dropped: _Count = 0
+    nccl: _Word = ""
+    image: _Word = ""
 
 
 class StoreReport(Struct, kw_only=True, frozen=True):

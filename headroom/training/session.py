@@ -369,6 +369,8 @@ class Session(Sections):
                 sections=counts.sections,
                 memory_bytes=_memory_bytes(),
                 dropped=self._sender.dropped,
+                nccl=_nccl(),
+                image=os.environ.get("HEADROOM_IMAGE", "")[:300],
             )
         )
         if sent:
@@ -422,6 +424,15 @@ def session(
         on_leave=on_leave,
         takes_term=takes_term,
     )
+
+
+def _nccl() -> str:
+    """Return the version of NCCL that PyTorch brought, where it is in use; empty: not known."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    if cuda is None or not cuda.is_initialized():
+        return ""
+    found = cuda.nccl.version()
+    return ".".join(map(str, found)) if isinstance(found, tuple) else str(found)
 
 
 def _memory_bytes() -> int:

@@ -22,6 +22,7 @@ from headroom.contracts import (
     LimitReport,
     NodeReport,
     TelemetryBatch,
+    VersionReport,
     check_block,
     check_shape,
     invalid_field,
@@ -36,7 +37,9 @@ from telemetry.rows import Mount
 __all__ = ["NewNames", "Salvaged", "salvage"]
 
 #: What a batch carries; the rest of its fields say whose it is and which.
-_PARTS = frozenset({"status", "nodes", "links", "meters", "jobs", "limits", "checkpoints"})
+_PARTS = frozenset(
+    {"status", "nodes", "links", "meters", "jobs", "limits", "checkpoints", "versions"}
+)
 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 #: Says what is wrong with row *i* of a block's columns, or None.
@@ -84,7 +87,8 @@ def salvage(
         raise error
     work = _Salvage(scope, names, new_names, limits)
     work.fill(batch, document)
-    usable = bool(batch.limits or batch.checkpoints or row_count(batch))
+    has_reports = batch.limits or batch.checkpoints or batch.versions
+    usable = bool(has_reports or row_count(batch))
     return Salvaged(batch if usable else None, work.refusals)
 
 
@@ -203,6 +207,7 @@ class _Salvage:
         batch.nodes = self._each("nodes", document, self._report)
         batch.limits = self._each("limits", document, self._limit)
         batch.checkpoints = self._each("checkpoints", document, self._checkpoint)
+        batch.versions = self._each("versions", document, self._version)
         types = part_types(TelemetryBatch)
         for name, row_check in (
             ("links", self._thing_check("link", self._names.link)),
@@ -241,6 +246,20 @@ class _Salvage:
             checks.known_node(path, report.node, self._scope, self._names)
         except checks.UnknownName as error:
             self.refusals.add(error, 1)
+            return None
+        return report
+
+    def _version(self, path: str, document: Any) -> VersionReport | None:
+        report = self._convert(path, document, VersionReport, rows=1)
+        if report is None:
+            return None
+        wrong = self._limits.of_future(f"{path}.at", report.at)
+        try:
+            checks.known_node(path, report.node, self._scope, self._names)
+        except checks.UnknownName as unknown:
+            wrong = wrong or unknown
+        if wrong is not None:
+            self.refusals.add(wrong)
             return None
         return report
 

@@ -81,6 +81,12 @@ class TimeLimits:
         """Return the error of a report of a checkpoint that is from the future, or None."""
         return checks.future_report(path, report, now=self.now, max_future_s=self.max_future_s)
 
+    def of_future(self, path: str, at: float) -> BatchError | None:
+        """Return the error of what was told at a time that has not come, or None."""
+        if at > self.now + self.max_future_s:
+            return checks.future_time(path, at - self.now, self.max_future_s)
+        return None
+
 
 def time_limits(now: float) -> TimeLimits:
     """Return the limits that the settings set."""

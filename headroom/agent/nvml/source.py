@@ -92,6 +92,12 @@ class NvmlSource:
         self._is_up = False
         self._start_not_before = 0.0
         self._is_told = False
+        self._driver = ""
+        self._vbios: dict[int, str] = {}
+
+    def versions(self) -> dict[str, str]:
+        """Return the versions of driver and firmware, as they were read last."""
+        return {"driver": self._driver, "vbios": ", ".join(sorted({*self._vbios.values()}))}
 
     @property
     def errors(self) -> int:
@@ -150,6 +156,7 @@ class NvmlSource:
         try:
             nvml.nvmlInit()
             self._is_up = True
+            self._driver = _as_text(nvml.nvmlSystemGetDriverVersion())
             self._slots = {index: _Slot() for index in range(nvml.nvmlDeviceGetCount())}
             self._events = self._make_event_set()
         except nvml.NVMLError as exc:
@@ -235,6 +242,8 @@ class NvmlSource:
         with contextlib.suppress(self._nvml.NVMLError):
             pci = self._nvml.nvmlDeviceGetPciInfo(gpu.handle)
             self.gpus_by_pci[pci.domain, pci.bus, pci.device] = index
+        with contextlib.suppress(self._nvml.NVMLError):
+            self._vbios[index] = _as_text(self._nvml.nvmlDeviceGetVbiosVersion(gpu.handle))
         if self._events is not None:
             with contextlib.suppress(self._nvml.NVMLError):
                 self._nvml.nvmlDeviceRegisterEvents(
@@ -284,6 +293,11 @@ class NvmlSource:
             index = self._indices.get(_pointer(event.device))
             if index in self._slots:
                 self._slots[index].xids.append(int(event.eventData))
+
+
+def _as_text(given: str | bytes) -> str:
+    """Return a text of NVML, which older bindings give as bytes."""
+    return given.decode(errors="replace") if isinstance(given, bytes) else given
 
 
 def _pointer(handle: Any) -> int | None:

@@ -174,6 +174,8 @@ class _Desk:
     stores: dict[str, tuple[float, StoreState]] = field(default_factory=dict)
     #: the limits that the keeper keeps to, by their ids; None: no keeper was heard
     obeyed: frozenset[str] | None = None
+    #: of what its ranks run with
+    versions: dict[str, str] = field(default_factory=dict)
 
     @property
     def is_over(self) -> bool:
@@ -192,7 +194,9 @@ class _Desk:
             self.obeyed = frozenset(report.shipping)
             return
         if not bytes(either.store):
-            self.fold.add(msgspec.msgpack.decode(said, type=RankReport), now)
+            ranks = msgspec.msgpack.decode(said, type=RankReport)
+            self.versions = {"nccl": ranks.nccl, "image": ranks.image}
+            self.fold.add(ranks, now)
             return
         store = msgspec.msgpack.decode(said, type=StoreReport).store
         if store.site in self.stores or len(self.stores) < _MOST_STORES:
@@ -210,6 +214,8 @@ class TrainingSource:
         self._clock = clock
         self._lock = threading.Lock()
         self._desks: dict[str, _Desk] = {}
+        #: versions that ranks told last
+        self._versions: dict[str, str] = {}
         self._selector = selectors.DefaultSelector()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="training", daemon=True)
@@ -276,6 +282,13 @@ class TrainingSource:
                     for at, store in told.values()
                 ]
         return found
+
+    def versions(self) -> dict[str, str]:
+        """Return the versions that ranks here run with, as they told last."""
+        with self._lock:
+            for desk in self._desks.values():
+                self._versions |= {name: each for name, each in desk.versions.items() if each}
+            return dict(self._versions)
 
     def close(self) -> None:
         """Listen to nobody any more."""

@@ -26,6 +26,7 @@ def test_a_gpu_says_who_it_is(machine: StandIn, nvml: Any) -> None:
     assert nvml.nvmlSystemGetDriverVersion() == "580.95.05"
     assert nvml.nvmlDeviceGetName(gpu) == "NVIDIA H200"
     assert nvml.nvmlDeviceGetUUID(gpu) == "GPU-abc"
+    assert nvml.nvmlDeviceGetVbiosVersion(gpu) == "96.00.D9.00.01"
     pci = nvml.nvmlDeviceGetPciInfo(gpu)
     assert (pci.domain, pci.bus, pci.device, pci.busId) == (2, 10, 0, "00000002:0A:00.0")
     nvml.nvmlShutdown()

@@ -578,6 +578,11 @@ API int nvmlDeviceGetName(struct device *device, char *name, unsigned int length
     return give_text(name, length, full);
 }
 
+API int nvmlDeviceGetVbiosVersion(struct device *device, char *version, unsigned int length) {
+    ENTER(device);
+    return give_text(version, length, "96.00.D9.00.01");
+}
+
 API int nvmlDeviceGetUUID(struct device *device, char *uuid, unsigned int length) {
     ENTER(device);
     if (device->instance < 0) return give_text(uuid, length, GPU(device)->uuid);

@@ -1,0 +1,1 @@
+"""The versions of what nodes run, as their agents report them."""
