@@ -65,6 +65,7 @@ MODEL_CAPABILITIES: dict[str, tuple[Capability, Capability]] = {
     "policies_restrictions": (Capability.VIEW_FLEET, Capability.EDIT_POLICIES),
     "policies_incidents": (Capability.VIEW_FLEET, Capability.EDIT_POLICIES),
     "policies_playbooks": (Capability.VIEW_FLEET, Capability.EDIT_POLICIES),
+    "policies_rollouts": (Capability.VIEW_FLEET, Capability.EDIT_POLICIES),
     "admission_jobs": (Capability.VIEW_FLEET, Capability.EDIT_POLICIES),
     "admission_bookings": (Capability.VIEW_FLEET, Capability.EDIT_POLICIES),
     "admission_executors": (Capability.VIEW_FLEET, Capability.EDIT_POLICIES),

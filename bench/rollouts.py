@@ -10,15 +10,19 @@ takes three times as long. A change made all at once is judged by the same guard
 levels, before against after, since nothing is left to compare it with.
 
 ``python -m bench rollouts`` plays all of it; ``ROLLOUTS_SEEDS=20`` only the first 20.
+``ROLLOUTS_PLAYED`` names a file to which each seed is added as it ends, and whose seeds are not
+played again: the next run goes on from there.
 """
 
 from __future__ import annotations
 
 import copy
+import json
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -191,9 +195,8 @@ def _telling(found: Judgement) -> tuple[str, ...]:
 def run() -> None:
     count = int(os.environ.get("ROLLOUTS_SEEDS", SEEDS))
     processes = int(os.environ.get("BENCH_PROCESSES", os.cpu_count() or 1))
-    with ProcessPoolExecutor(processes) as pool:
-        played = list(pool.map(play, range(FIRST_SEED, FIRST_SEED + count)))
-    outcomes = [each for found in played for each in found]
+    played = os.environ.get("ROLLOUTS_PLAYED", "")
+    outcomes = _outcomes(count, processes, Path(played) if played else None)
     figures: dict[str, Any] = {"seeds": count, "first_seed": FIRST_SEED}
     figures |= {"alpha": ALPHA, "beta": BETA, "gpus": int(Plant(0).fleet.gpu_count)}
     for change in CHANGES:
@@ -204,6 +207,25 @@ def run() -> None:
     report.show("rollouts", figures, _NOTES)
     if count == SEEDS:
         report.keep("rollouts", figures)
+
+
+def _outcomes(count: int, processes: int, played: Path | None) -> list[Outcome]:
+    """Play the seeds that ``played`` does not have yet, and add them to it."""
+    found = [] if played is None or not played.exists() else _read(played)
+    done = {each.seed for each in found}
+    left = [seed for seed in range(FIRST_SEED, FIRST_SEED + count) if seed not in done]
+    with ProcessPoolExecutor(processes) as pool:
+        for outcomes in pool.map(play, left):
+            found += outcomes
+            if played is not None:
+                with played.open("a") as out:
+                    out.write(json.dumps([asdict(each) for each in outcomes]) + "\n")
+    return [each for each in found if each.seed < FIRST_SEED + count]
+
+
+def _read(played: Path) -> list[Outcome]:
+    lines = map(json.loads, played.read_text().splitlines())
+    return [Outcome(**{**each, "guards": tuple(each["guards"])}) for line in lines for each in line]
 
 
 def _summed(outcomes: list[Outcome]) -> dict[str, Any]:

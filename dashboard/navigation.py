@@ -42,6 +42,7 @@ MORE = (
     Entry("what-if-page", "What if"),
     Entry("curtailments", "Curtailments"),
     Entry("playbooks-page", "Playbooks"),
+    Entry("rollouts", "Rollouts"),
     Entry("failures-page", "Failures"),
     Entry("lemons", "Lemons", "l"),
     Entry("agents", "Agents", "a"),

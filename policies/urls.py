@@ -8,5 +8,6 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("policies.restrictions.urls")),
     path("", include("policies.incidents.urls")),
     path("", include("policies.playbooks.urls")),
+    path("", include("policies.rollouts.urls")),
     path("", include("policies.timeline.urls")),
 ]

@@ -31,6 +31,7 @@ from policies.documents import life
 from policies.documents.life import Kind, Refused
 from policies.documents.models import States, Version
 from policies.playbooks.versions import PLAYBOOKS
+from policies.rollouts.following import ROLLOUTS
 from policies.rules.actions import RULES
 
 __all__ = ["check", "document", "edit", "promote", "retire"]
@@ -81,6 +82,10 @@ _PAGES = {
         kind=POLICIES, title="Admission policy", list_url="classes-page",
         about="One policy is in force. A shadow decides beside it, and nothing comes of that.",
         built_in=lambda name: policy.built_in_text() if name == policy.NAME else "",
+    ),
+    "rollouts": _Pages(
+        kind=ROLLOUTS, title="Rollouts", list_url="rollouts",
+        about="An active version may be started; what is under way goes on by its own version.",
     ),
     "slos": _Pages(
         kind=SLOS, title="Service levels", list_url="slos",

@@ -411,12 +411,13 @@ def abort(run_id: int, *, user: User, why: str, now: datetime) -> PlaybookRun:
     return _by_person(run_id, "abort", user, now, move, why=why)
 
 
-def undo(run_id: int, *, user: User, why: str, now: datetime) -> PlaybookRun:
-    """Take back the steps done, the last first."""
-    said = f"{user.username}: {why}"
+def undo(run_id: int, *, user: User | str, why: str, now: datetime) -> PlaybookRun:
+    """Take back the steps done, the last first. ``user``: a person, or the name of a policy."""
+    by = _name_of(user)
+    said = f"{by}: {why}"
 
     def move(at: Machine, run: Run) -> Move:
-        return at.undo(run, why=said, by=user.username)
+        return at.undo(run, why=said, by=by)
 
     return _by_person(run_id, "undo", user, now, move, why=why)
 
@@ -424,7 +425,7 @@ def undo(run_id: int, *, user: User, why: str, now: datetime) -> PlaybookRun:
 def _by_person(
     run_id: int,
     what: str,
-    user: User,
+    user: User | str,
     now: datetime,
     move: Callable[[Machine, Run], Move],
     **detail: Any,
@@ -438,11 +439,15 @@ def _by_person(
         at = _machine(row, conditions)
         run = _load(row)
         before = _state_of(row)
-        _make(at, row, run, move(at, run), conditions, by=user.username)
+        _make(at, row, run, move(at, run), conditions, by=_name_of(user))
         told = audit.changes(before, _state_of(row))
         audit.record(user, f"playbook.{what}", str(row), **detail, **told)
     _ask_to_advance(run_id)
     return row
+
+
+def _name_of(user: User | str) -> str:
+    return user if isinstance(user, str) else user.username
 
 
 def _state_of(row: PlaybookRun) -> audit.State:

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 PUBLIC = {"/login/", "/healthz", "/readyz"}
 YAML_POSTS = {"/api/v1/fleet/plan", "/api/v1/fleet/apply"}
 #: API routes whose POST changes nothing.
-CHECKED = ("rule", "playbook", "class", "slo", "admission-policy")
+CHECKED = ("rule", "playbook", "class", "slo", "rollout", "admission-policy")
 HARMLESS_POSTS = {"/api/v1/fleet/plan", *(f"/api/v1/{kind}-check" for kind in CHECKED)}
 #: Posts of agents: no user's token opens them.
 AGENTS_ONLY = {"/api/v1/telemetry"}

@@ -195,6 +195,7 @@ def _samples() -> dict[tuple[str, str], list[str]]:
         ("places", "kind"): ["zone", "power_domain", "rack", "site"],
         ("kind", "name"): ["oslo/hall-1", "oslo/feed-a1", "oslo/A01", "oslo"],
         ("rules", "name"): ["rack-hot"], ("playbooks", "name"): ["cool-down"],
+        ("rollouts", "name"): ["driver"],
         ("slos", "name"): ["training-begins"], ("classes", "name"): ["high-density-training"],
         ("admission-policies", "name"): ["steady"],
         ("documents", "plural"): ["admission-policies", "classes", "slos", "rules", "playbooks"],
@@ -209,7 +210,7 @@ def _samples() -> dict[tuple[str, str], list[str]]:
     for kind in (
         "agents", "cooling-zones", "ecc-events", "gpus", "hardware-models", "lemons", "links",
         "limit-reports", "meters", "nodes", "notification-channels", "power-domains", "racks",
-        "sites", "storage-endpoints", "xid-events",
+        "sites", "storage-endpoints", "versions", "xid-events",
     ):  # fmt: skip
         found[kind, "pk"] = some
     return found

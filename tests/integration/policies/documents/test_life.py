@@ -20,6 +20,7 @@ from policies.documents import life
 from policies.documents.life import Kind, Refused
 from policies.documents.models import States, Version
 from policies.playbooks.versions import PLAYBOOKS
+from policies.rollouts.following import ROLLOUTS
 from policies.rules.actions import RULES
 from tests.builders.accounts import api_client
 from tests.builders.documents import put_in_force
@@ -30,6 +31,12 @@ KINDS: dict[str, tuple[Kind[Any], str, str]] = {
     "playbooks": (PLAYBOOKS, "cool-down", playbook_text(ASKS, "cool-down")),
     "classes": (CLASSES, "nightly", "name: nightly\npriority: 3\n"),
     "admission-policies": (POLICIES, "narrow", "name: narrow\nadmission: {tuning: {depth: 9}}\n"),
+    "rollouts": (
+        ROLLOUTS,
+        "driver",
+        "name: driver\nchange: {kind: driver, version: '580'}\nplaybook: change\n"
+        "steps: [{share: 0.5}]\nguards: [{metric: power, matters: 0.02}]\n",
+    ),
     "slos": (SLOS, "begins", "name: begins\nmeasure: start\ntarget: 0.9\nwithin: 10m\n"),
 }
 each_kind = pytest.mark.parametrize("plural", KINDS)
