@@ -1,4 +1,4 @@
-"""When running jobs grow, or stand elsewhere so that others fit: as the admission policy states it.
+"""When running jobs grow, shrink, or stand elsewhere so that others fit: as the policy states it.
 
 Pure.
 """
@@ -23,16 +23,24 @@ class MoveKind(StrEnum):
 
     #: an elastic job has more GPUs then
     GROWTH = "growth"
+    #: an elastic job gives back GPUs that do too little for it, as measured
+    SHRINKING = "shrinking"
     #: one that waits has its GPUs then, and it has as many elsewhere
     DEFRAGMENTATION = "defragmentation"
 
 
 @dataclass(frozen=True, kw_only=True)
 class MovingPolicy:
-    """Whether running jobs that agree to be stopped are started again with more, or elsewhere."""
+    """Whether running jobs that agree to be stopped start again on more GPUs, fewer, or others.
 
-    #: elastic jobs that hold fewer GPUs than they ask for get more once these are free
+    ``least_yield`` and ``undone_below`` are of what an added GPU does beside one that a job has:
+    what lies between them is hysteresis.
+    """
+
+    #: elastic jobs that hold fewer GPUs than they may get more once these are free
     grows: bool = True
+    #: elastic jobs give back what did not pay, as measured
+    shrinks: bool = True
     #: jobs stand elsewhere so that one that waits fits, which would not else though enough is free
     defragments: bool = False
     #: what is won is at least so many times what saving and starting again costs
@@ -43,6 +51,16 @@ class MovingPolicy:
     moves_per_h: int = 12
     #: what saving, ending and starting again takes from a job, s
     restart_s: float = 180.0
+    #: what is won later than so long from now does not count, s
+    horizon_s: float = 4 * 3600.0
+    #: a job grows as far as each added GPU is expected to do so much, …
+    least_yield: float = 0.5
+    #: … and goes back to a size at which it was measured, where each added one does less than this
+    undone_below: float = 0.35
+    #: share of each power and cooling budget that is left after a growth at full draw, uncapped
+    least_margin: float = 0.05
+    #: gangs that synchronize grow onto no more nodes than hold them; others onto whatever is left
+    packs: bool = True
 
 
 def within_the_hour(moved_at: Iterable[float], now: float) -> int:

@@ -89,6 +89,7 @@ _Weight = Annotated[float, Meta(gt=0, le=1e6)]
 _Gpus = Annotated[int, Meta(ge=0, le=10_000_000)]
 _Count = Annotated[int, Meta(ge=0, le=1_000_000)]
 _Seconds = Annotated[float, Meta(ge=0, le=1e9)]
+_Share = Annotated[float, Meta(ge=0, le=1)]
 
 
 class _Preemption(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -110,6 +111,12 @@ class _Moving(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     least_since_s: Annotated[float, Meta(ge=60, le=1e9)] = MovingPolicy.least_since_s
     moves_per_h: _Count = MovingPolicy.moves_per_h
     restart_s: Annotated[float, Meta(gt=0, le=1e6)] = MovingPolicy.restart_s
+    shrinks: bool = MovingPolicy.shrinks
+    horizon_s: Annotated[float, Meta(ge=60, le=1e9)] = MovingPolicy.horizon_s
+    least_yield: _Share = MovingPolicy.least_yield
+    undone_below: _Share = MovingPolicy.undone_below
+    least_margin: Annotated[float, Meta(ge=0, lt=1)] = MovingPolicy.least_margin
+    packs: bool = MovingPolicy.packs
 
 
 class _Organization(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -315,6 +322,7 @@ def read(text: str) -> AdmissionPolicy:
     )
     problems += _faults_of_traffic(document, given.traffic, policy.traffic)
     problems += (*_unknown_organizations(document, given), *_faults_of_cohorts(document, given))
+    problems += _faults_of_moving(document, given.moving)
     if given.fallback is not None:
         for path, message in fallback.faults(given.fallback):
             problems.append(document.fault(f"fallback.{path}", message))
@@ -424,6 +432,13 @@ def _faults_of_cohorts(document: Document, given: _Document) -> Iterator[FieldEr
             if getattr(each, field_name) is not None and each.cohort is None:
                 text = "it is in no cohort to borrow from or lend to"
                 yield document.fault(f"{path}.{field_name}", text, "state cohort beside it")
+
+
+def _faults_of_moving(document: Document, moving: _Moving) -> Iterator[FieldError]:
+    """Yield a fault where a job would give back what it grows by at the same yield: it swings."""
+    if moving.undone_below >= moving.least_yield > 0.0:
+        text = f"it is not below least_yield, {moving.least_yield:g}: jobs would swing"
+        yield document.fault("moving.undone_below", text, "state less, or raise least_yield")
 
 
 def _unknown_organizations(document: Document, given: _Document) -> Iterator[FieldError]:

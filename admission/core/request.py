@@ -52,6 +52,8 @@ class Request:
     gpu_share: float = 1.0
     #: the fewest it runs with; equal to ``gpus`` where it is not elastic
     min_gpus: int
+    #: the most that it grows to once it runs; None: ``gpus``
+    max_gpus: int | None = None
     #: GPUs on each node that it uses; None: as it comes
     gpus_per_node: int | None = None
     #: hardware models that it takes
@@ -100,6 +102,16 @@ class Request:
     def counted(self, gpus: int) -> float:
         """Return what so many of its GPUs, slices or cores count for, in GPUs."""
         return gpus * self.gpu_share
+
+    @property
+    def most_gpus(self) -> int:
+        """The most that it grows to."""
+        return self.gpus if self.max_gpus is None else self.max_gpus
+
+    @property
+    def is_elastic(self) -> bool:
+        """Whether it runs on more than one number of GPUs."""
+        return self.min_gpus < self.most_gpus
 
     @property
     def unit(self) -> str:

@@ -12,6 +12,8 @@ from admission.core.per_user import PerUser
 from admission.core.placement.cluster import Cluster
 from admission.core.preempting import PreemptionPolicy
 from admission.core.request import Placement, Request
+from admission.core.throughput import Curve
+from policies.headroom.reach import Room
 from policies.scopes import Scope
 
 
@@ -202,6 +204,11 @@ class Snapshot:
     moving: MovingPolicy = field(default_factory=MovingPolicy)
     #: jobs that were moved within the last hour
     moved: int = 0
+    #: what elastic jobs that run did at each size, by key
+    curves: Mapping[str, Curve] = field(default_factory=dict)
+    #: what is left of each budget by what is drawn; None: not known, and nobody is kept from
+    #: growing by it
+    room: Room | None = None
     #: by project: the share of its walltime that half of its jobs run for; for forecasts alone
     run_shares: Mapping[str, float] = field(default_factory=dict)
     #: jobs in it ask for their lowest caps: a controller raises those later

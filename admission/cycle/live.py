@@ -43,6 +43,7 @@ from admission.core.snapshot import (
     Snapshot,
     Unmet,
 )
+from admission.core.throughput import Curve
 from admission.cycle import asking, holding
 from admission.directives import fallback
 from admission.directives.actions import moved_within_the_hour, preempted_by_project
@@ -54,7 +55,7 @@ from admission.jobs import catalog, first_steps, needs
 from admission.jobs.applying import applicable
 from admission.jobs.classes import SchedulingClass
 from admission.jobs.models import Phase
-from admission.learned import profiles, shares
+from admission.learned import profiles, shares, throughput
 from admission.learned.models import Cycle
 from admission.policy.catalog import policy_in_force
 from fleet import snapshot as inventory
@@ -66,6 +67,7 @@ from policies import current
 from policies.headroom import live as headroom_live
 from policies.headroom.columns import Bools
 from policies.headroom.evaluate import Headroom
+from policies.headroom.reach import Room
 from policies.restrictions import store
 from policies.restrictions.kinds import RestrictionKind
 from policies.restrictions.strictest import InForce
@@ -144,6 +146,8 @@ class Moment:
     bookings: Bookings
     #: as they are themselves, whatever a policy states of them
     projects: tuple[ProjectShare, ...]
+    #: what elastic jobs that run did at each size, by key
+    curves: Mapping[str, Curve]
 
 
 @dataclass(frozen=True, eq=False)
@@ -414,7 +418,9 @@ def input_of(
     bookings: Bookings | None = None,
     executors: Mapping[int, str] | None = None,
 ) -> CycleInput:
-    """Return the input of a cycle at ``now`` (Unix s). Seven queries; three more once a minute.
+    """Return the input of a cycle at ``now`` (Unix s).
+
+    Seven queries, one of elastic jobs, and three more once a minute.
 
     ``measured``: the headroom without reservations, of the inventory of ``held``. ``runners``: the
     ids of nodes that run jobs; ``executors``: the schedulers of those that have one. ``memory``:
@@ -433,6 +439,7 @@ def input_of(
         standing=standing or Standing(),
         bookings=bookings or Bookings(),
         projects=shares.project_shares(now, policy.shares.half_life_s),
+        curves=throughput.curves(held),
     )
     held_back = _held_back(moment, policy)
     reserved = held.reserved(measured, policy.reserve)
@@ -451,6 +458,8 @@ def input_of(
         disrupted=preempted_by_project(now),
         moving=policy.moving,
         moved=moved_within_the_hour(now),
+        curves=moment.curves,
+        room=Room.of(measured),
         run_shares=profiles.run_shares(),
         ahead=ahead.current(now),
     )

@@ -6,12 +6,14 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from admission.core.response.advice import Advice, Growing, advise
+from admission.core.throughput import Curve
 from admission.cycle import live
 from admission.directives.models import Control
 from admission.jobs import catalog
 from admission.jobs.classes import SchedulingClass
 from admission.jobs.models import Job, Phase
 from admission.jobs.resolution import terms_of_phase
+from admission.learned import throughput
 from admission.policy.catalog import policy_in_force
 from headroom.jobs.spec import Response
 from policies import current
@@ -51,8 +53,15 @@ def _advice(rows: Iterable[Phase], now: float | None) -> list[Advice]:
     running = {each.request.key: each for each in snapshot.running if not each.preempting}
     classes, scales = catalog.current(), _batch_scales(list(phases.values()))
     band = policy_in_force().response.band
+    curves = throughput.curves_of_phases(phase.pk for phase in phases.values())
     return [
-        advise(snapshot.cluster, running[key], _growing(phase, classes, scales, band), room, reach)
+        advise(
+            snapshot.cluster,
+            running[key],
+            _growing(phase, classes, scales, curves.get(phase.pk, Curve()), band),
+            room,
+            reach,
+        )
         for key, phase in phases.items()
         if key in running
     ]
@@ -73,6 +82,7 @@ def _growing(
     phase: Phase,
     classes: Mapping[str, SchedulingClass],
     scales: Mapping[int, float],
+    curve: Curve,
     band: float,
 ) -> Growing:
     terms = terms_of_phase(phase, classes)
@@ -86,4 +96,5 @@ def _growing(
         batch_scale=scale,
         min_batch_scale=min(least, scale),
         band=band,
+        curve=curve,
     )

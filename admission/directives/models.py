@@ -112,7 +112,7 @@ class Directive(models.Model):
             ),
             models.Index(
                 fields=["issued_at"],
-                condition=Q(owner__in=["growth", "defragmentation"]),
+                condition=Q(owner__in=["growth", "shrinking", "defragmentation"]),
                 name="directive_moved",
             ),
         ]

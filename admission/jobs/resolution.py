@@ -285,8 +285,12 @@ def _gpu_share(gang: Gang) -> float:
 def _held(gang: Gang) -> dict[str, Any]:
     """Return what a gang holds, by the names of a request: GPUs, or cores."""
     if gang.cores is None:
-        fewest = gang.min_gpus or gang.gpus
-        return {"gpus": gang.gpus, "min_gpus": fewest, "gpus_per_node": gang.gpus_per_node}
+        return {
+            "gpus": gang.gpus,
+            "min_gpus": gang.min_gpus or gang.gpus,
+            "max_gpus": gang.max_gpus,
+            "gpus_per_node": gang.gpus_per_node,
+        }
     count = gang.cores * (gang.nodes or 1)
     return {"gpus": count, "min_gpus": count, "gpus_per_node": gang.cores, "cores": True}
 

@@ -15,7 +15,7 @@ from admission.core.allocation.allocations import Allocations, OpenAttempt, at_w
 from admission.core.allocation.reservation import BIN_EDGES_W, Floats
 from admission.core.slices import in_parts
 from admission.jobs.models import Attempt
-from admission.learned import profiles
+from admission.learned import profiles, throughput
 from admission.learned.models import Draw
 from admission.policy.catalog import policy_in_force
 from fleet import snapshot
@@ -56,6 +56,7 @@ def observe(now: float) -> int:
         fleet = snapshot.current()
         held = open_attempts.fresh(fleet)
         noted = _note(held, now)
+        throughput.note(held, now, EVERY_S)
         profiles.learn(datetime.fromtimestamp(now, UTC))
         return noted
 

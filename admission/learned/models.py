@@ -8,9 +8,18 @@ from django.db.models import Q
 
 from accounts.models import User
 from admission.core.cycle.calibration import Given
+from admission.core.throughput import Unit
 from admission.jobs.models import Attempt, Phase, Project
 
-__all__ = ["Cycle", "Draw", "DrawProfile", "StartCalibration", "StartForecast", "UserUse"]
+__all__ = [
+    "Cycle",
+    "Draw",
+    "DrawProfile",
+    "StartCalibration",
+    "StartForecast",
+    "Throughput",
+    "UserUse",
+]
 
 
 class Cycle(models.Model):
@@ -55,6 +64,28 @@ class Draw(models.Model):
 
     def __str__(self) -> str:
         return str(self.attempt)
+
+
+class Throughput(models.Model):
+    """What an elastic phase did in a second on so many GPUs, over its attempts of that size.
+
+    ``admission.core.throughput.Measured``; all rows of a phase are in the same unit.
+    """
+
+    phase = models.ForeignKey(Phase, on_delete=models.CASCADE, related_name="throughputs")
+    gpus = models.PositiveIntegerField()
+    unit = models.CharField(max_length=10, choices=[(each.value, each.value) for each in Unit])
+    per_s = models.FloatField()
+    for_s = models.FloatField(help_text="For how long it was measured, s")
+    seen_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["phase", "gpus"], name="throughput_of_size"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.phase} on {self.gpus}: {self.per_s:g} {self.unit}/s"
 
 
 class UserUse(models.Model):

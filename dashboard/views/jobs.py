@@ -30,6 +30,7 @@ from admission.diagnosis.told import told as diagnosis_told
 from admission.jobs import actions, resolution, unlocking
 from admission.jobs.models import Attempt, Job, Phase
 from admission.jobs.submission import Conflict, SpecError
+from admission.learned import throughput
 from admission.logs.reading import NotThere
 from admission.queue import queue_status
 from admission.timeline import reading
@@ -312,6 +313,7 @@ def _main(shown: Shown) -> _Drawn:
         "stays": queue_status.stays([f"{job.name}/{phase.name}"]).get(
             f"{job.name}/{phase.name}", ""
         ),
+        "curve": throughput.curves_of_phases([phase.pk]).get(phase.pk),
         "now": now,
         "params": urlencode(shown.params),
     }

@@ -533,10 +533,16 @@ def behind(fact: Answer) -> str:
 
 
 def _stays(answer: Answer, phase: Answer) -> Iterator[str]:
-    """Yield why a phase that runs with fewer GPUs than it asks for gets no more just now."""
+    """Yield why a phase that runs with fewer GPUs than it may have gets no more just now.
+
+    And what it did at each size, where that was measured.
+    """
     for each in answer.get("stays", ()):
         if each["phase"] == phase["name"]:
             yield f"  has no more of its GPUs: {each['sentence']}"
+    for each in answer.get("scaling", ()):
+        if each["phase"] == phase["name"]:
+            yield f"  measured: {each['sentence']}"
 
 
 def _phase_explained(job: str, phase: Answer, waited_s: float) -> Iterator[str]:

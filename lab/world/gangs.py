@@ -7,7 +7,7 @@ speed on all GPUs that were asked for. A job with a training specification goes 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -20,6 +20,7 @@ from admission.core.directives.book import Desired
 from admission.core.request import Placement, Request
 from admission.core.response.respond import ResponseStatus
 from admission.core.response.shedding import lost_gpu_s
+from admission.core.throughput import Curve, Measured, Unit, noted
 from fleet.tables import FleetArrays
 from lab.training import JOB_KINDS, Checkpoint
 from lab.twin import Twin
@@ -27,6 +28,7 @@ from lab.twin.network import Network
 from lab.twin.storage import Storage
 from lab.world.arrival import Arrival
 from lab.world.fleet_arrays import Rows
+from physics.scaling import usl_speedup
 
 __all__ = ["EPOCH_S", "Gang", "Gangs", "Job", "Saved"]
 
@@ -38,6 +40,8 @@ EPOCH_S = 1_800_000_000.0
 #: The kind of load that a job without a training specification has.
 _PLAIN = JOB_KINDS["train"]
 _NEVER_S = float("inf")
+#: What was done in a longer time tells nothing of a throughput: it was paused meanwhile, s.
+_NOTED_WITHIN_S = 60.0
 #: The slot of an attempt that has not begun.
 _NO_SLOT = -1
 
@@ -82,10 +86,16 @@ class Job:
     #: what is kept for it to go on with after a move, and until when
     returns_to: Placement | None = None
     returns_by_s: float = 0.0
+    #: what it did at each size, s of work in a second
+    measured: dict[int, Measured] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
         return self.request.key
+
+    @property
+    def curve(self) -> Curve:
+        return Curve.of(self.measured.values(), Unit.STEPS)
 
     @property
     def home(self) -> str:
@@ -130,6 +140,9 @@ class Gang:
     why: str = ""
     #: of one that moves: where it goes on
     returns_to: Placement | None = None
+    #: when its throughput was last noted, and the work that was done by then, s
+    noted_s: float = 0.0
+    noted_work_s: float = 0.0
 
     @property
     def key(self) -> str:
@@ -184,7 +197,12 @@ class Gang:
     @property
     def speed(self) -> float:
         """Its speed on the GPUs that it has, as a share of that on all it asked for."""
-        return len(self.gpus) / self.job.request.gpus
+        contention = self.job.arrival.contention
+        if not contention:
+            return len(self.gpus) / self.job.request.gpus
+        sizes = np.array([len(self.gpus), self.job.request.gpus], dtype=np.float64)
+        has, asked = usl_speedup(gpus=sizes, contention=contention, coherency=0.0).tolist()
+        return float(has / asked)
 
 
 class Gangs:
@@ -264,6 +282,7 @@ class Gangs:
         twin.hold(self._rows.gpu[gang.gpus], slot)
         self.by_slot[slot] = self.by_key[job.key] = gang
         self._describe(gang)
+        gang.noted_s, gang.noted_work_s = twin.now_s, self.done_s(gang)
         self.tell(gang)
         return True
 
@@ -284,7 +303,8 @@ class Gangs:
     def _describe(self, gang: Gang) -> None:
         slot, arrival = gang.slot, gang.job.arrival
         plain = arrival.training is None
-        self._done_s[slot] = gang.job.saved.work_s
+        # What is missing here is made up for while it starts: that is no work.
+        self._done_s[slot] = gang.job.saved.work_s - arrival.starts_s * gang.speed
         self._clocked_s[slot] = 0.0
         top_clock = self._twin.parts.top_clock[self._rows.gpu[gang.gpus]]
         self._top_clock[slot] = top_clock.min()
@@ -353,7 +373,7 @@ class Gangs:
         if gang.job.arrival.training is not None:
             gang.saving_steps = float(self._twin.workload.jobs.steps[gang.slot])
         elif gang.request.checkpoint_interval_s is not None:
-            gang.job.saved = Saved(float(self._done_s[gang.slot]))
+            gang.job.saved = Saved(self.done_s(gang))
             gang.saved_s = self._twin.now_s
 
     def clocked_s(self, gang: Gang) -> float:
@@ -363,7 +383,8 @@ class Gangs:
     def done_s(self, gang: Gang) -> float:
         """Return the work that is done, safe or not, s."""
         if gang.job.arrival.training is None:
-            return float(min(self._done_s[gang.slot], gang.job.arrival.runs_s))
+            done_s = max(float(self._done_s[gang.slot]), gang.job.saved.work_s)
+            return min(done_s, gang.job.arrival.runs_s)
         progress = self._twin.workload.jobs.progress(gang.slot)
         return progress.done_share * gang.job.arrival.runs_s
 
@@ -383,6 +404,22 @@ class Gangs:
         if gang.job.arrival.training is None:
             return True
         return bool(self._twin.workload.jobs.durable_steps[gang.slot] >= gang.saving_steps)
+
+    def note_throughput(self, gangs: Iterable[Gang]) -> None:
+        """Note what elastic ones of ``gangs`` did since the last call, those on their full batch.
+
+        Their caps count: what a size does under the power that there is for it is what it does.
+        """
+        for gang in gangs:
+            if not gang.job.request.is_elastic:
+                continue
+            for_s, done_s = self.now_s - gang.noted_s, self.done_s(gang)
+            work_s = done_s - gang.noted_work_s
+            gang.noted_s, gang.noted_work_s = self.now_s, done_s
+            if 0.0 < for_s <= _NOTED_WITHIN_S and work_s > 0.0 and gang.scale == 1.0:
+                gpus, known = len(gang.gpus), gang.job.measured
+                before = known.get(gpus, Measured(gpus, 0.0, 0.0))
+                known[gpus] = noted(before, work_s / for_s, for_s)
 
     # --- Being told ------------------------------------------------------------------------------
 

@@ -205,6 +205,7 @@ class Seeing:
         running = [gang for gang in self._gangs if not gang.is_paused]
         if not running:
             return
+        self._gangs.note_throughput(running)
         held = self._allocations(running)
         seen = reservation.drawn(held.arrays, self.arrays, measured.summary)
         per_gpu_w = seen.watts / np.maximum(held.arrays.gpus, 1)

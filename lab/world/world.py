@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -60,7 +60,7 @@ from lab.world.record import JobOutcome, Ledger, Record, drawn_w
 from lab.world.sampling import Sampling
 from lab.world.seeing import Seeing
 from policies.headroom.evaluate import Headroom as HeadroomNow
-from policies.headroom.reach import Reach
+from policies.headroom.reach import Reach, Room
 from policies.limiting import budgets_in
 from policies.playbooks.machine import Outcome, Progress
 from policies.restrictions.kinds import RestrictionKind, Wanted
@@ -500,6 +500,8 @@ class World:
             disrupted=disrupted(self._preempted, self.now),
             moving=self.policy.moving,
             moved=within_the_hour(self._moved_at, self.now),
+            curves={each.job.key: each.job.curve for each in self._elastic()},
+            room=self._room(),
             run_shares={name: median(found) for name, found in self._ratios.items() if found},
         )
         if self._holding.starts_low:
@@ -512,8 +514,18 @@ class World:
         self._move(decisions)
 
     def _could_grow(self) -> bool:
-        """Say whether something runs with fewer GPUs than it asks for, and may have more."""
-        return self.policy.moving.grows and any(gang.speed < 1.0 for gang in self.gangs)
+        """Say whether something runs that may have more GPUs, or give some back."""
+        moving = self.policy.moving
+        return (moving.grows or moving.shrinks) and any(self._elastic())
+
+    def _elastic(self) -> Iterator[Gang]:
+        return (gang for gang in self.gangs if gang.job.request.is_elastic)
+
+    def _room(self) -> Room | None:
+        """Return what budgets have left by what is drawn; None: nobody heeds them."""
+        if not self.policy.approach.enforces_budgets:
+            return None
+        return Room.of(self._seeing.measured(self.now, self.in_force))
 
     @property
     def _kept_shares(self) -> tuple[float, float]:

@@ -207,6 +207,28 @@ class Room:
         """Return the room in which all that is ``kept`` by something else has endless room."""
         return Room(self.budget_w, np.where(kept, np.inf, self.left_w))
 
+    def beside(self, reach: Reach, nodes: Sequence[int], watts: Sequence[float]) -> Room:
+        """Return the room beside so many W more on each node."""
+        places, carried_w = reach.carried(nodes, watts)
+        left_w = self.left_w.copy()
+        left_w[places] -= carried_w
+        return Room(self.budget_w, left_w)
+
+    def tightest(
+        self, reach: Reach, nodes: Sequence[int], watts: Sequence[float]
+    ) -> tuple[int, float] | None:
+        """Return the place of the budget above nodes of which least is left, and that as a share.
+
+        ``watts`` come to each node first. None: no budget above them is known.
+        """
+        places, carried_w = reach.carried(nodes, watts)
+        budget_w, share = self.budget_w[places], np.full(len(places), np.nan)
+        np.divide(self.left_w[places] - carried_w, budget_w, out=share, where=budget_w > 0)
+        if np.isnan(share).all():
+            return None
+        least = int(np.nanargmin(share))
+        return int(places[least]), float(share[least])
+
     @staticmethod
     def proven(headroom: Headroom) -> Room:
         """Return the room without the assumed draw of silent nodes, unless a meter sees it.

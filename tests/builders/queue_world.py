@@ -38,8 +38,10 @@ from admission.core.snapshot import (
     Snapshot,
     Tuning,
 )
+from admission.core.throughput import Curve
 from fleet.snapshot import FleetArrays
 from policies.headroom.evaluate import evaluate
+from policies.headroom.reach import Room
 from policies.restrictions.strictest import ActiveRestriction, InForce
 from tests.builders.arrays import GPU_IDLE_W, HOST_IDLE_W, make_arrays, make_frame
 
@@ -118,6 +120,9 @@ class World:
         ``scales``: a job takes longer with fewer GPUs than it asks for.
         """
         self.now = NOW
+        #: what elastic jobs did at each size, by key, and what budgets have left by what is drawn
+        self.curves: dict[str, Curve] = {}
+        self.room: Room | None = None
         self.cluster = idle_cluster(fleet, restrictions=restrictions)
         self.projects = projects or {}
         self.classes = classes or {}
@@ -162,6 +167,8 @@ class World:
             disrupted=disrupted(self._preempted, self.now),
             moving=self.moving,
             moved=within_the_hour(self._moved_at, self.now),
+            curves=self.curves,
+            room=self.room,
             run_shares={
                 name: statistics.median(each) for name, each in self._ratios.items() if each
             },

@@ -67,6 +67,7 @@ class Moved:
     """A running job that saves and ends, and where it goes on.
 
     ``more`` is what it does not hold yet of its new ``placement``: that is held for it from now on.
+    One that gives GPUs back and stays where it is has no more.
     ``request`` is that of ``more``: data that is carried already is not carried twice.
     """
 
@@ -400,9 +401,10 @@ class Reservations:
         ``running``: as it is expected to end else; ``but_for``: the key of one that is not asked.
         """
         return any(
-            not each.then.admits(_then_of(running, moved, each.at), moved.request)
+            bool(more.gpus) and not each.then.admits(more, moved.request)
             for each in self.kept
             if end_at > each.at and each.request.key != but_for
+            for more in [_then_of(running, moved, each.at)]
         )
 
     def move(self, running: Ending, moved: Moved, end_at: float) -> None:

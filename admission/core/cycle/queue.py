@@ -213,7 +213,8 @@ class Queue:
         key, now = running.request.key, self.now
         before = self.endings[key]
         self.quotas = self.quotas.without([(running.request, before.placement, before.at)])
-        self.cluster.allocate(moved.more, moved.request)
+        if moved.more.gpus:
+            self.cluster.allocate(moved.more, moved.request)
         self.moved[key] = moved
         preempting = replace(running, preempting=True, returns_to=moved.placement)
         after = self.endings[key] = replace(before, at=self.end_of(preempting))
@@ -408,17 +409,21 @@ class Queue:
         if isinstance(fitted, tuple):
             return Verdict(Stage.QUOTAS, fitted)
         kept = pending.returns_to
-        if kept is not None and self._has_again(kept, fitted):
+        if kept is not None and self._has_again(kept, request, end_at, rank):
             return self._beside_others(request, request, kept, rank)
         found = place(self.cluster, fitted)
         if isinstance(found, Refusal):
             return self._refused(fitted, found)
         return self._beside_others(request, fitted, found, rank)
 
-    def _has_again(self, kept: Placement, fitted: Request) -> bool:
+    def _has_again(self, kept: Placement, request: Request, end_at: float, rank: int) -> bool:
         """Say whether a job that moved stands where it was to: as large as its quotas leave it."""
-        is_enough = fitted.min_gpus <= len(kept.gpus) <= fitted.gpus
-        return is_enough and may_stand(self.cluster, fitted, kept)
+        gpus = len(kept.gpus)
+        if gpus < request.min_gpus:
+            return False
+        as_kept = replace(request, gpus=gpus, min_gpus=gpus)
+        fitted = self.quotas.fitted(as_kept, end_at, rank)
+        return not isinstance(fitted, tuple) and may_stand(self.cluster, as_kept, kept)
 
     def has_more_room(self, behind: int) -> bool:
         """Say whether a job of the round before finds more free than it did then.

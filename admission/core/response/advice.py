@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from admission.core.reasons import Reason, dominant
 from admission.core.request import Placement, Refusal
 from admission.core.response.shedding import Floats
 from admission.core.snapshot import Running
+from admission.core.throughput import Curve, Expected
 from policies.headroom.reach import Reach, Room
 
 __all__ = ["Advice", "Direction", "Growing", "Option", "advise"]
@@ -57,6 +58,8 @@ class Growing:
     min_batch_scale: float = 1.0
     #: beyond ``shrink_below`` so much has to be left after it has grown
     band: float = 0.05
+    #: what it did at each size that it ran at
+    curve: Curve = field(default_factory=Curve)
 
     @property
     def keeps(self) -> float:
@@ -182,14 +185,25 @@ class _Adviser:
         return iter(sorted((size for size in sizes if now < size <= most), reverse=True))
 
     def _grown(self, found: Placement) -> Option:
-        throughput = self._work(found) * self.growing.batch_scale / self.work
+        expected = self._expected(found)
+        throughput = expected.ratio
         margin = self._margin(self.now, found)
         cap = "" if found.power_cap_w is None else f" at {found.power_cap_w:.0f} W each"
-        text = f"Out to {_gpus(len(found.gpus))}{cap}: {throughput:.2f} times the work"
+        text = f"Out to {_gpus(len(found.gpus))}{cap}: {expected.told()}"
         if found.comm_ratio is not None:
             text += f", communication {found.comm_ratio:.2f} times computing ({found.comm_model})"
         option = self._option(Direction.OUT, found, throughput, margin, text)
         return self._judged(option)
+
+    def _expected(self, found: Placement) -> Expected:
+        """Return its throughput there by its own curve, and by its power curve under a cap."""
+        have, gpus = len(self.now.gpus), len(found.gpus)
+        by_law = self._work(found) * self.growing.batch_scale / self.work
+        there, here = (
+            self.draw.speed(each.power_cap_w or self.draw.peak_w) for each in (found, self.now)
+        )
+        expected = self.growing.curve.expected(have, gpus, prior=by_law * here / there)
+        return replace(expected, ratio=expected.ratio * there / here)
 
     def _up(self) -> Option:
         """Return the highest cap that fits, or why the present one stays."""
@@ -289,12 +303,8 @@ class _Adviser:
         return self._least_share(list(self.now.nodes), change_w)
 
     def _least_share(self, nodes: list[int], change_w: Floats) -> float | None:
-        places, carried_w = self.reach.carried(nodes, change_w.tolist())
-        budget_w = self.room.budget_w[places]
-        share = np.full(len(places), np.nan)
-        np.divide(self.room.left_w[places] - carried_w, budget_w, out=share, where=budget_w > 0)
-        known = share[~np.isnan(share)]
-        return float(known.min()) if len(known) else None
+        found = self.room.tightest(self.reach, nodes, change_w.tolist())
+        return None if found is None else found[1]
 
     def _option(
         self,

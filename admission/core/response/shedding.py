@@ -40,6 +40,7 @@ SAVE_S = {
     "restriction": 120.0,
     "shedding": 15.0,
     "growth": 90.0,
+    "shrinking": 90.0,
     "defragmentation": 90.0,
 }
 #: For every other owner of a stop, such as a person.

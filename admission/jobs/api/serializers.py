@@ -10,6 +10,7 @@ from rest_framework import serializers
 
 from accounts.models import User
 from accounts.visibility import Visibility
+from admission.core.throughput import Unit
 from admission.jobs import checkpoints, elements
 from admission.jobs.limits import Limits, limits_of, waiting_of
 from admission.jobs.models import (
@@ -676,6 +677,24 @@ class StaysSerializer(serializers.Serializer[Any]):
     sentence = serializers.CharField()
 
 
+class MeasuredSizeSerializer(serializers.Serializer[Any]):
+    gpus = serializers.IntegerField()
+    per_s = serializers.FloatField(help_text="What it did in a second, in the unit of the phase")
+    for_s = serializers.FloatField(help_text="For how long it was measured, s")
+    counts = serializers.BooleanField(
+        source="is_settled", help_text="Whether that is long enough to decide by"
+    )
+
+
+class ScalingSerializer(serializers.Serializer[Any]):
+    """What an elastic phase did at each size that it ran at."""
+
+    phase = serializers.CharField()
+    unit = serializers.ChoiceField(choices=[each.value for each in Unit])
+    sizes = MeasuredSizeSerializer(many=True)
+    sentence = serializers.CharField()
+
+
 class ExplanationSerializer(serializers.Serializer[Any]):
     """Why a job does not run, phase by phase; phases that do not wait are left out."""
 
@@ -685,7 +704,10 @@ class ExplanationSerializer(serializers.Serializer[Any]):
     phases = ExplainedPhaseSerializer(many=True)
     stays = StaysSerializer(
         many=True,
-        help_text="Why phases that run with fewer GPUs than they ask for get no more just now",
+        help_text="Why phases that run with fewer GPUs than they may have get no more just now",
+    )
+    scaling = ScalingSerializer(
+        many=True, help_text="Of elastic phases that are not over: by what they grow and shrink"
     )
 
 

@@ -68,7 +68,7 @@ from admission.jobs.models import (
 )
 from admission.jobs.projects import Use
 from admission.jobs.submission import Conflict, OverLimit
-from admission.learned import shares
+from admission.learned import shares, throughput
 from admission.learned.shares import Standing
 from admission.policy.catalog import policy_in_force
 from admission.queue import queue_status
@@ -326,6 +326,7 @@ class JobViewSet(
             "at": timezone.now(),
             "phases": found,
             "stays": _stays(job),
+            "scaling": _scaling(job),
         }
         return Response(ExplanationSerializer(answer).data)
 
@@ -410,6 +411,21 @@ def _stays(job: Job) -> list[dict[str, str]]:
     keys = {f"{job.name}/{name}": name for (name,) in names}
     told = queue_status.stays(list(keys))
     return [{"phase": keys[key], "sentence": sentence} for key, sentence in told.items()]
+
+
+def _scaling(job: Job) -> list[dict[str, Any]]:
+    """Return what elastic phases did at each size. Of an array there are too many to tell."""
+    if job.elements is not None:
+        return []
+    rows = job.phases.exclude(state__in=Phase.OVER).order_by("index").values_list("pk", "name")
+    names = dict(rows)
+    return [
+        {
+            "phase": names[pk], "unit": curve.unit, "sizes": curve.points,
+            "sentence": curve.told(),
+        }
+        for pk, curve in throughput.curves_of_phases(names).items()
+    ]  # fmt: skip
 
 
 def _elements_like_it(job: Job, keys: Mapping[str, Phase]) -> dict[str, int]:

@@ -18,7 +18,7 @@ from admission.core.cycle.never import Never
 from admission.core.reasons import Reason, ReasonToken
 from admission.executors.models import Gang, LogPart, NodeAssignment
 from admission.jobs.models import Attempt, Job, Phase, Project
-from admission.learned.models import Draw, StartForecast
+from admission.learned.models import Draw, StartForecast, Throughput
 from admission.queue.queue_status import TraceLine
 from dashboard import job_log, jobs
 from fleet.models import Site
@@ -278,6 +278,17 @@ class TestRunning:
             " for 9 min · likely to end in 2 h" in text
         )
         assert "communication takes longer than computing" in text
+
+    def test_what_an_elastic_one_did_at_each_size_is_told(
+        self, viewer: Client, attempt: Attempt
+    ) -> None:
+        for gpus, per_s in ((1, 312.0), (8, 620.0)):
+            Throughput.objects.create(
+                phase=attempt.phase, gpus=gpus, unit="samples", per_s=per_s, for_s=600.0,
+                seen_at=timezone.now(),
+            )  # fmt: skip
+        told = text_of(opened(viewer))
+        assert "Measured: 312 samples/s on 1 GPU over 10 min, 620 samples/s on 8 GPUs" in told
 
     def test_it_is_drawn_on_the_map_of_racks(self, viewer: Client, attempt: Attempt) -> None:
         html = opened(viewer)

@@ -96,6 +96,16 @@ def test_a_number_of_an_earlier_release_is_taken_and_counts_nothing() -> None:
     assert found.tuning == snapshot.Tuning(depth=7)
 
 
+def test_jobs_do_not_give_back_what_they_would_grow_by() -> None:
+    found = read("name: a\nmoving: {least_yield: 0.3, undone_below: 0.2, packs: false}\n").moving
+    assert (found.least_yield, found.undone_below, found.packs) == (0.3, 0.2, False)
+    (fault,) = faults("name: a\nmoving: {least_yield: 0.3, undone_below: 0.3}\n")
+    assert fault.field == "moving.undone_below"
+    assert "would swing" in fault.message
+    (fault,) = faults("name: a\nmoving: {least_margin: 1.5}\n")
+    assert fault.field == "moving.least_margin"
+
+
 def test_what_it_leaves_out_is_as_it_comes_with_us() -> None:
     assert replace(for_server("name: headroom"), played=AdmissionPolicy().played) == (
         AdmissionPolicy()

@@ -11,6 +11,7 @@ from admission.core.placement.place import place
 from admission.core.request import Locality, Placement
 from admission.core.response.advice import Advice, Direction, Growing, Option, advise
 from admission.core.snapshot import Running
+from admission.core.throughput import SETTLED_S, Curve, Measured
 from fleet.snapshot import FleetArrays
 from policies.headroom.evaluate import evaluate
 from policies.headroom.reach import Reach, Room
@@ -71,6 +72,15 @@ def test_with_room_it_is_advised_to_grow_and_told_by_how_much() -> None:
     assert found.sentence == out.sentence
     assert "Out to 32 GPUs: 4.00 times the work" in out.sentence
     assert not option(found, UP).is_possible
+
+
+def test_what_was_measured_counts_in_place_of_the_law() -> None:
+    curve = Curve.of([Measured(gpus, per_s, SETTLED_S) for gpus, per_s in ((8, 1e3), (32, 1.02e3))])
+    found = advice(make_arrays(racks=8, nodes=2), growing=replace(GROWING, curve=curve))
+    out = option(found, OUT)
+    assert found.best is NOTHING
+    assert out.throughput == pytest.approx(1.02, abs=0.01)
+    assert "not worth it" in out.sentence
 
 
 def test_a_job_at_its_most_stays() -> None:

@@ -87,6 +87,9 @@ def test_why_a_job_that_runs_has_no_more_gpus_is_told() -> None:
         "llama-ft-12/train is running.",
         "  has no more of its GPUs: it may not be stopped (preemptible)",
     ]
+    measured = {"phase": "train", "sentence": "100 samples/s on 1 GPU over 30 min"}
+    lines = list(words.explained({**answer, "scaling": [measured]}, job, NOW))
+    assert lines[-1] == "  measured: 100 samples/s on 1 GPU over 30 min"
 
 
 def test_without_a_way_the_estimate_stands_alone() -> None:
