@@ -30,6 +30,7 @@ NAMES = (
     "accounts",
     "stragglers",
     "slurm",
+    "scaling",
     "twin",
     "training",
     "traffic",
