@@ -60,7 +60,9 @@ def _scenes(found: Iterable[Outcome]) -> dict[str, Any]:
         name = f"{scene}_{way}"
         figures |= {
             f"{name}_moves": each.moves, f"{name}_over_s": each.over_s,
-            f"{name}_throttled_gpu_s": each.throttled_gpu_s, f"{name}_work_gpu_h": each.work_gpu_h,
+            f"{name}_throttled_gpu_s": each.throttled_gpu_s,
+            f"{name}_unexpected_gpu_s": each.unexpected_gpu_s,
+            f"{name}_work_gpu_h": each.work_gpu_h,
         }  # fmt: skip
     return figures
 
@@ -76,6 +78,7 @@ def _traces(found: Iterable[Outcome]) -> dict[str, Any]:
             f"traces_{way}_work_gpu_h": sum(each.work_gpu_h for each in mine),
             f"traces_{way}_over_s": sum(each.over_s for each in mine),
             f"traces_{way}_throttled_gpu_s": sum(each.throttled_gpu_s for each in mine),
+            f"traces_{way}_unexpected_gpu_s": sum(each.unexpected_gpu_s for each in mine),
             f"traces_{way}_kwh": sum(each.kwh for each in mine),
             f"traces_{way}_moves": sum(each.moves for each in mine),
         }
@@ -94,6 +97,8 @@ def _missed(figures: dict[str, Any]) -> Iterable[str]:
         "tight_ours_over_s": figures["tight_ours_over_s"] == 0.0,
         "tight_ours_throttled_gpu_s": figures["tight_ours_throttled_gpu_s"]
         <= figures["tight_fixed_throttled_gpu_s"],
+        "tight_ours_unexpected_gpu_s": figures["tight_ours_unexpected_gpu_s"] == 0.0,
+        "roomy_ours_unexpected_gpu_s": figures["roomy_ours_unexpected_gpu_s"] == 0.0,
         "roomy_ours_moves": figures["roomy_ours_moves"] >= 1,
         "roomy_ours_over_s": figures["roomy_ours_over_s"] == 0.0,
     }

@@ -68,11 +68,11 @@ class Outcome:
     seed: int
     work_gpu_h: float
     over_s: float
+    #: all of it, and what nobody has capped
     throttled_gpu_s: float
+    unexpected_gpu_s: float
     kwh: float
     moves: int
-    #: the most GPUs that the elastic job of a scene came to; of traces 0
-    gpus: int = 0
 
     @property
     def order(self) -> tuple[str, int, str]:
@@ -82,6 +82,7 @@ class Outcome:
         return (
             f"{self.scene:8} {self.seed} {self.way:6} work {self.work_gpu_h:8.2f} GPU h"
             f"  over {self.over_s:6.0f} s  throttled {self.throttled_gpu_s:8.0f} GPU s"
+            f" ({self.unexpected_gpu_s:.0f} unexpected)"
             f"  {self.kwh:7.1f} kWh  {self.moves:3d} moves"
         )
 
@@ -228,6 +229,7 @@ def _outcome(part: Played, record: Record) -> Outcome:
         work_gpu_h=record.work_gpu_s / 3600.0,
         over_s=float(sum(record.over_budget_s.values())),
         throttled_gpu_s=float(sum(record.throttle_gpu_s.values())),
+        unexpected_gpu_s=record.unexpected_throttle_gpu_s,
         kwh=record.energy_j / 3.6e6,
         moves=_moves(record),
     )
