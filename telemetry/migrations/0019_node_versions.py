@@ -6,7 +6,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('fleet', '0003_plain_names_and_bounds'),
-        ('telemetry', '0017_throttle_events_by_end'),
+        ('telemetry', '0018_traffic_by_class'),
     ]
 
     operations = [
