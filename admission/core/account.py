@@ -58,6 +58,8 @@ class Cause(enum.StrEnum):
     SYNCHRONIZATION = "synchronization"
     #: of the rest: it was throttled at a power limit while a cap of ours was in force
     CAPPED = "capped"
+    #: of busy time: its gang drew less than where it works: it loads, saves, evaluates or waits
+    LOW_DRAW = "low_draw"
 
 
 #: Causes of whole spans, by their place in :class:`Cause`.
@@ -75,6 +77,11 @@ _WHOLE = (
 _SHARED = (Cause.UNKNOWN, Cause.BUSY, Cause.PRODUCTIVE)
 #: Causes that take shares of what a loop tells, in the order in which they take them.
 _TOLD = (Cause.OUTSIDE_STEPS, Cause.DATA_WAIT, Cause.SYNCHRONIZATION)
+#: Causes that take shares before throttling does, by the cause of which they take them.
+_SHARES_OF: Mapping[Cause, tuple[Cause, ...]] = {
+    Cause.PRODUCTIVE: _TOLD,
+    Cause.BUSY: (Cause.LOW_DRAW,),
+}
 #: Of two causes of throttling that cost the same, the one that says more comes later: a slowdown by
 #: hardware is also what heat and power brake show.
 _THROTTLES = (
@@ -119,6 +126,8 @@ LEVERS: Mapping[str, str] = {
     Cause.SYNCHRONIZATION: "look at the slowest rank, and at the links between the nodes",
     Cause.CAPPED: "raise or lift the cap of ours that holds it; see what budget asks for it",
     **{throttled(cause, expected=expected): _BY_THROTTLE[cause] for cause, expected in _KINDS},
+    Cause.LOW_DRAW: "connect the training loop: it loads, saves, evaluates or waits, and only the "
+    "loop tells which",
 }
 _THROTTLED_NAMES = [throttled(cause, expected=expected) for cause, expected in _KINDS]
 #: Codes of throttling, by cause and whether it is expected, in order of precedence.
@@ -152,7 +161,8 @@ class Whole(GpuSpans):
 class Shares(GpuSpans):
     """Spans in which a cause takes a share of what is left.
 
-    ``cause`` is one that the loop tells, or a name by :func:`throttled`. ``ppm``: 0 to 1,000,000.
+    ``cause`` is one that the loop tells, :attr:`Cause.LOW_DRAW`, or a name by :func:`throttled`.
+    ``ppm``: 0 to 1,000,000.
     """
 
     cause: str
@@ -189,7 +199,8 @@ def accounts(
     An array of ``gpus`` by all of :data:`LEVERS`, in their order: each row adds up to the time that
     its GPU was held, exactly. Time that is held and that no span speaks of is unknown. Shares take
     from productive and, as far as they are throttling, from busy and unknown time; what a loop
-    tells comes first, then throttling takes a share of the rest. Of throttling at the same time,
+    tells comes first, or, of busy time, low draw, then throttling takes a share of the rest. Of
+    throttling at the same time,
     the one that costs most counts alone; at a power limit it is ``capped`` within ``caps``. Raises
     :class:`ValueError` where the end is not after the start, or a share is none.
     """
@@ -224,7 +235,7 @@ def _taken(
     left_us = axis.length_us[of]
     if cause not in _SHARED or not of.size:
         return
-    for each in _TOLD if cause is Cause.PRODUCTIVE else ():
+    for each in _SHARES_OF.get(cause, ()):
         own = [one for one in shares if one.cause == each]
         ppm = np.maximum(axis.greatest(own, [one.ppm for one in own])[of], 0)
         taken_us = _part(left_us, ppm)

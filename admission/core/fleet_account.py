@@ -28,8 +28,8 @@ from admission.core.account import (
     accounts,
 )
 
-__all__ = ["CAUSES", "FLEET_LEVERS", "FleetAccount", "Gangs", "Parts", "Unheld", "fleet_account",
-           "gang_accounts"]  # fmt: skip
+__all__ = ["CAUSES", "FLEET_LEVERS", "HELD", "FleetAccount", "Gangs", "Parts", "Unheld",
+           "fleet_account", "gang_accounts"]  # fmt: skip
 
 S = TypeVar("S", bound=GpuSpans)
 
@@ -47,16 +47,21 @@ class Unheld(enum.StrEnum):
     UNMANAGED = "unmanaged"
 
 
+#: Causes that came later: hours that are kept go by the order, so new ones are put at its end.
+_LATER = (Cause.LOW_DRAW,)
 #: What brings the time of each cause back, for all that an account of a fleet may have.
 FLEET_LEVERS: Mapping[str, str] = {
-    **LEVERS,
+    **{cause: lever for cause, lever in LEVERS.items() if cause not in _LATER},
     Unheld.FREE: "see what the queue waits for, and lend what no project asks for",
     Unheld.SILENT: "repair the node, or start its agent again",
     Unheld.DRAINED: "finish the work on it, and end the drain",
     Unheld.UNMANAGED: "have Headroom adopt the jobs of the scheduler that holds it",
+    **{cause: LEVERS[cause] for cause in _LATER},
 }
 #: The columns of :attr:`FleetAccount.us`.
 CAUSES: tuple[str, ...] = tuple(FLEET_LEVERS)
+#: Of these, the columns of causes of time that was held, in the order of :data:`LEVERS`.
+HELD: tuple[int, ...] = tuple(CAUSES.index(cause) for cause in LEVERS)
 _NO_SPANS = GpuSpans(**{name: np.empty(0, np.int64) for name in ("gpu", "start_us", "end_us")})
 #: Pieces of time that are worked on at once, some 200 MB.
 _AT_ONCE = 1_000_000
@@ -222,7 +227,7 @@ def _gang_rows(parts: Parts, gangs: Gangs, *, start_us: int, end_us: int) -> Ite
         here = slice(first, end)
         of_gang, of_part = Onto(rows.gang[here]), Onto(rows.part[here])
         us = np.zeros((end - first, len(CAUSES)), dtype=np.int64)
-        us[:, : len(LEVERS)] = accounts(
+        us[:, HELD] = accounts(
             Onto(np.arange(first, end)).put(pieces),
             [*map(of_gang.put, gangs.spans), *map(of_part.put, gangs.part_spans)],
             [*map(of_gang.put, gangs.shares), *map(of_part.put, gangs.part_shares)],

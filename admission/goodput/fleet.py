@@ -37,7 +37,7 @@ class Records:
     1 for the first. ``held`` says which parts each place of ``gang``, an attempt, held when.
     ``reports`` reach three minutes further than the span, both ways. ``heard``: the attempt had
     reported before those; ``reached``: the step that those before it in its phase had reached by
-    then, -1: none. ``pauses`` and ``caps`` are by attempt, the others by part.
+    then, -1: none. ``pauses``, ``caps`` and ``low_draw`` are by attempt, the others by part.
     """
 
     start: float
@@ -55,6 +55,7 @@ class Records:
     caps: GpuSpans
     part_caps: GpuSpans
     throttle: Sequence[Shares]
+    low_draw: Shares
     busy: GpuSpans
     idle: GpuSpans
     drained: GpuSpans
@@ -91,7 +92,7 @@ def account(records: Records) -> tuple[FleetAccount, Iterations]:
                 *steps.starts(records.attempts, records.numbers, first),
                 records.pauses,
             ],
-            shares=told.shares(),
+            shares=[*told.shares(), records.low_draw],
             caps=[records.caps],
             part_shares=records.throttle,
             part_caps=[records.part_caps],
@@ -155,13 +156,21 @@ def _missed(records: Records, told: Told, found: FleetAccount) -> Floats:
 class Readings:
     """Means of readings of GPUs over buckets of ``step_s``, in order of GPU and time.
 
-    ``gpu`` is a number, ``at`` when the bucket begins, Unix s.
+    ``gpu`` is a number, ``at`` when the bucket begins, Unix s. ``draw`` is that of
+    :func:`admission.goodput.draws.draw`, and ``at_limit`` says whether the power limit held it.
     """
 
     gpu: Ints
     at: Floats
     step_s: float
     works: Bools
+    draw: Floats
+    at_limit: Bools
+
+    @property
+    def middle_us(self) -> Ints:
+        """The middle of each bucket, Unix µs."""
+        return np.rint((self.at + 0.5 * self.step_s) * _US).astype(np.int64)
 
     def spans(self, *, works: bool) -> GpuSpans:
         """Return when GPUs were read, and worked or did not.

@@ -6,8 +6,9 @@ for nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,8 @@ from admission.core.at_work import at_work, least_at_work_w
 from admission.core.fleet_account import Onto, Parts
 from admission.core.request import rows_on
 from admission.cycle.cordoning import OWNER as OF_SCHEDULERS
-from admission.goodput import records, stated, steps
+from admission.goodput import draws, records, stated, steps
+from admission.goodput.draws import GangDraws
 from admission.goodput.fleet import Bools, Readings, Records
 from admission.goodput.steps import Attempts, Floats, Reports, times_us
 from admission.jobs.models import Attempt
@@ -84,7 +86,11 @@ def gather(span: Span, fleet: FleetArrays) -> Gathered:
     part, gang = _held_parts(held, sliced(fleet))
     numbers = {each.pk: at for at, each in enumerate(held)}
     reports, heard, reached = _reports(held, attempts, span)
-    busy, idle = _readings(fleet, ids, span)
+    held_spans = GpuSpans(**times_us(part, attempts.dispatched[gang], attempts.ended[gang]))
+    drawn = GangDraws(len(held), span.start, MINUTE_S, round((span.end - span.start) / MINUTE_S))
+    holders = partial(draws.holders, held=held_spans, gang=gang)
+    busy, idle = _readings(fleet, ids, span, drawn, holders)
+    is_told = np.isin(attempts.job, reports.job) & attempts.counts
     by_placement = [(at, each) for at, each in enumerate(held) if each.is_capped]
     whole = times_us(
         [at for at, _ in by_placement],
@@ -98,7 +104,7 @@ def gather(span: Span, fleet: FleetArrays) -> Gathered:
         attempts=attempts,
         numbers=np.array([each.number for each in held], dtype=np.int64),
         phases=np.array([each.phase_id for each in held], dtype=np.int64),
-        held=GpuSpans(**times_us(part, attempts.dispatched[gang], attempts.ended[gang])),
+        held=held_spans,
         gang=gang,
         reports=reports,
         heard=heard,
@@ -107,6 +113,7 @@ def gather(span: Span, fleet: FleetArrays) -> Gathered:
         caps=records.joined([records.caps_of_attempts(numbers, span), GpuSpans(**whole)]),
         part_caps=on_parts.put(records.caps_of_gpus(fleet, span)),
         throttle=records.throttle(ids, span, is_fleet=True),
+        low_draw=drawn.shares(~is_told),
         busy=busy,
         idle=idle,
         drained=on_parts.put(_drained(fleet, span)),
@@ -263,13 +270,25 @@ def _reached(held: Sequence[Held], attempts: Attempts, hours: Reports) -> Floats
 # --- What readings show --------------------------------------------------------------------------
 
 
-def _readings(fleet: FleetArrays, ids: Ints, span: Span) -> tuple[GpuSpans, GpuSpans]:
-    """Return when parts were read, and their GPUs worked, and did not."""
-    onto = Onto(ids)
+def _readings(
+    fleet: FleetArrays,
+    ids: Ints,
+    span: Span,
+    drawn: GangDraws,
+    holders: Callable[[Ints, Ints], Ints],
+) -> tuple[GpuSpans, GpuSpans]:
+    """Return when parts were read, and their GPUs worked, and did not.
+
+    What was drawn is added to ``drawn``; ``holders`` says which gang holds parts at moments, µs.
+    """
+    onto, order = Onto(ids), np.argsort(ids, kind="stable")
     busy, idle = [records.NO_SPANS], [records.NO_SPANS]
     for readings in _by_minute(fleet, span):
         busy.append(onto.put(readings.spans(works=True)))
         idle.append(onto.put(readings.spans(works=False)))
+        # Of a partitioned GPU, whose draw is not known, any part will do.
+        part = order[np.searchsorted(ids[order], readings.gpu)]
+        drawn.add(holders(part, readings.middle_us), readings.at, readings.draw, readings.at_limit)
     return records.joined(busy), records.joined(idle)
 
 
@@ -277,27 +296,35 @@ def _by_minute(fleet: FleetArrays, span: Span) -> Iterator[Readings]:
     """Yield readings of GPUs, by their ids, by the minute."""
     gpus = fleet.gpus
     order = np.argsort(gpus.ids)
-    least_w = least_at_work_w(gpus.idle_w, gpus.rated_w)
-    is_split = np.zeros(len(gpus), dtype=np.bool_)
-    is_split[list(fleet.slices)] = True
     last = int(gpus.ids.max(initial=-1))
     for first in range(int(gpus.ids.min(initial=0)), last + 1, _IDS_AT_ONCE):
         some = IdRange(first, first + _IDS_AT_ONCE)
         window = Window(span.start, span.end)
-        found = read(MINUTES[GPU.name], ("util", "power_w"), window, some)
+        found = read(MINUTES[GPU.name], ("util", "power_w", "power_limit_w"), window, some)
         place = np.searchsorted(gpus.ids[order], found["gpu_id"])
         row = order[np.minimum(place, len(gpus) - 1)]
         is_read = ~(np.isnan(found["util"]) & np.isnan(found["power_w"]))
         keep = is_read & (gpus.ids[row] == found["gpu_id"])
-        yield _works(found, keep, row, least_w, is_split)
+        yield _shown(fleet, {name: values[keep] for name, values in found.items()}, row[keep])
 
 
-def _works(found: Columns, keep: Any, row: Any, least_w: Floats, is_split: Any) -> Readings:
-    row = row[keep]
+def _shown(fleet: FleetArrays, found: Columns, row: Ints) -> Readings:
+    """Return what readings show of the GPUs in ``row``."""
+    gpus = fleet.gpus
+    idle_w, rated_w = gpus.idle_w[row], gpus.rated_w[row]
+    is_split = np.isin(row, list(fleet.slices))
     # The use of a partitioned GPU tells nothing: its draw does.
-    util = np.where(is_split[row], np.nan, found["util"][keep])
-    works = at_work(util, found["power_w"][keep], least_w[row])
-    return Readings(found["gpu_id"][keep].astype(np.int64), found["ts"][keep] / US, MINUTE_S, works)
+    util = np.where(is_split, np.nan, found["util"])
+    power_w = found["power_w"].astype(np.float64)
+    drawn = np.where(is_split, np.nan, draws.draw(power_w, idle_w, rated_w))
+    return Readings(
+        found["gpu_id"].astype(np.int64),
+        found["ts"] / US,
+        MINUTE_S,
+        at_work(util, power_w, least_at_work_w(idle_w, rated_w)),
+        drawn,
+        draws.is_at_limit(power_w, found["power_limit_w"]),
+    )
 
 
 # --- What was in force ---------------------------------------------------------------------------

@@ -183,7 +183,9 @@ def _add_up(at: datetime) -> None:
     start = at.replace(hour=0)
     DayAccount.objects.filter(day=start.date()).delete()
     given = {"day": start.date(), "start": start, "end": start + timedelta(days=1)}
-    sums = ", ".join(f"sum(us[{place}])::bigint" for place in range(1, len(CAUSES) + 1))
+    # Hours from before there was a cause do not have it.
+    places = range(1, len(CAUSES) + 1)
+    sums = ", ".join(f"coalesce(sum(us[{place}]), 0)::bigint" for place in places)
     with connection.cursor() as cursor:
         cursor.execute(_ADD_UP.format(sums=sums), given)
 

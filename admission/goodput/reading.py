@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from admission.core.account import LEVERS, Cause, GpuSpans, Ints
-from admission.core.fleet_account import CAUSES, Gangs, Onto, Parts, gang_accounts
+from admission.core.fleet_account import CAUSES, HELD, Gangs, Onto, Parts, gang_accounts
 from admission.core.program import NOTHING, Stated, Work
 from admission.goodput import records, steps
 from admission.goodput.stated import OF_ATTEMPT, stated
@@ -134,7 +134,7 @@ def of_job(job: Job, span: Span, now: float) -> JobAccount:
         start_us=round(span.start * _US),
         end_us=round(span.end * _US),
     )
-    by_attempt = dict(zip(found.gang.tolist(), found.us[:, : len(LEVERS)].tolist(), strict=True))
+    by_attempt = dict(zip(found.gang.tolist(), found.us[:, HELD].tolist(), strict=True))
     productive_s = np.zeros(len(every))
     productive_s[found.gang] = found.us[:, CAUSES.index(Cause.PRODUCTIVE)] / _US
     moved, _ = told.made(reached, span.start, span.end)

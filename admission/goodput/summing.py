@@ -246,7 +246,8 @@ def _sums(asked: Asked, piece: _Piece) -> list[tuple[Any, ...]]:
     table = f"admission_goodput_{at}account"
     names = (*_COLUMNS[asked.by], "site")
     total = sql.SQL(", ").join(
-        sql.SQL("sum(us[{}])::bigint").format(sql.Literal(place))
+        # Rows from before there was a cause do not have it.
+        sql.SQL("coalesce(sum(us[{}]), 0)::bigint").format(sql.Literal(place))
         for place in range(1, len(CAUSES) + 1)
     )
     conditions: list[sql.Composable] = [

@@ -25,7 +25,7 @@ BADPUT: Mapping[str, str] = {
 }
 
 #: Of this time no loop tells: some of it may have been productive.
-NOT_TOLD = (Cause.UNKNOWN, Cause.BUSY)
+NOT_TOLD = (Cause.UNKNOWN, Cause.BUSY, Cause.LOW_DRAW)
 #: What only a loop tells.
 _ONLY_TOLD = (
     Cause.PRODUCTIVE,

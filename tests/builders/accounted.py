@@ -37,11 +37,23 @@ def job_since(since_s: float, name: str, **given: Any) -> Job:
     return make_job(name, waited=timezone.now() - at(since_s), **given)
 
 
-def read(node: str, index: int, start: float, end: float, *, util: float = 0.0) -> None:
-    """Have a GPU be read each 20 s from ``start`` to ``end``, s since the hour began."""
+def read(
+    node: str,
+    index: int,
+    start: float,
+    end: float,
+    *,
+    util: float = 0.0,
+    power_w: float | None = None,
+) -> None:
+    """Have a GPU be read each 20 s from ``start`` to ``end``, s since the hour began.
+
+    ``power_w`` None: as it works or not.
+    """
     gpu = Gpu.objects.get(node__name=node, index=index)
     times = _times(start, end)
-    power_w = 70.0 if util < 5.0 else 600.0
+    if power_w is None:
+        power_w = 70.0 if util < 5.0 else 600.0
     write_samples(GPU, gpu.pk, times, util=util, power_w=power_w)
 
 

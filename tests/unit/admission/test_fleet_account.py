@@ -94,6 +94,27 @@ def test_steps_that_a_loop_tells_of_say_more_than_readings() -> None:
     assert found == {Cause.PRODUCTIVE: 70.0, Cause.IDLE: 30.0}
 
 
+def test_of_busy_time_a_draw_below_the_level_takes_its_share_before_throttling() -> None:
+    held = gangs(
+        (0, 0, 0, 100),
+        spans=[whole(Cause.PRODUCTIVE, (0, 0, 20))],
+        shares=[share(Cause.LOW_DRAW, 0.5, (0, 0, 100))],
+        part_shares=[share(HEAT, 0.1, (0, 0, 100))],
+    )
+    found = of_one(held, idle=[(0, 0, 40)], busy=[(0, 40, 100)])
+    # What a loop tells, and idle time, are not of it.
+    assert found == {
+        Cause.PRODUCTIVE: 18.0, Cause.IDLE: 20.0, Cause.LOW_DRAW: 30.0, Cause.BUSY: 27.0,
+        HEAT: 5.0,
+    }  # fmt: skip
+
+
+def test_causes_that_came_later_are_the_last_columns() -> None:
+    # Hours that are kept go by it.
+    assert CAUSES[-2:] == (Unheld.UNMANAGED, Cause.LOW_DRAW)
+    assert len(CAUSES) == len(set(CAUSES)) == len(FLEET_LEVERS)
+
+
 def test_of_two_gangs_on_one_gpu_the_one_that_began_last_holds_it() -> None:
     held = gangs((0, 0, 0, 80), (1, 0, 50, 100))
     found = fleet(Parts.whole(np.zeros(1, dtype=np.int64)), held)

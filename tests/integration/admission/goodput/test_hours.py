@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
 from django.conf import settings
+from django.db import connection
 from django.db.models import F
 
 from admission.bookings.models import Booking
 from admission.core.account import Cause
 from admission.core.fleet_account import CAUSES, Unheld
 from admission.directives.models import Directive
-from admission.goodput import hours, tasks
+from admission.goodput import hours, summing, tasks
 from admission.goodput.models import (
     AccountedHour,
     DayAccount,
@@ -20,7 +22,7 @@ from admission.goodput.models import (
     HourWait,
 )
 from admission.jobs.models import Attempt, Job, Phase
-from fleet import locks
+from fleet import locks, snapshot
 from fleet.models import Gpu
 from headroom.contracts import ThrottleCause
 from policies.restrictions.kinds import RestrictionKind
@@ -40,6 +42,7 @@ from tests.builders.accounted import (
     seconds,
 )
 from tests.builders.jobs import note
+from tests.builders.readings import make_node
 
 pytestmark = pytest.mark.django_db
 
@@ -59,6 +62,39 @@ def test_every_second_of_every_gpu_is_in_one_cause(jobs: tuple[Job, Job]) -> Non
         Cause.STARTING: 10.0, Cause.BUSY: 1790.0, Cause.IDLE: 1800.0,
     }  # fmt: skip
     assert seconds(project="") == {Unheld.FREE: 3000.0, Unheld.SILENT: 600.0}
+
+
+@pytest.fixture
+def third_node(jobs: tuple[Job, Job]) -> Iterator[None]:
+    make_node("n3", gpus=1, rack="A03")
+    snapshot.fresh()
+    yield
+    snapshot.invalidate()
+
+
+@pytest.mark.usefixtures("third_node")
+def test_of_work_that_no_loop_tells_of_what_draws_little_is_told_apart() -> None:
+    hold(job_since(-600.0, "silent", gpus=1, state="running"), {"n3": [0]}, -300.0)
+    read("n3", 0, -300.0, 2400.0, util=90.0)
+    # It saves: halfway between standing still, at 0.3 of what is above its idle draw, and before.
+    read("n3", 0, 2400.0, 3000.0, util=20.0, power_w=70.0 + 630.0 * (0.3 + 530.0 / 630.0) / 2)
+    read("n3", 0, 3000.0, 3900.0, util=90.0)
+    again()
+    found = seconds(rack="A03")
+    assert found == pytest.approx({Cause.BUSY: 3300.0, Cause.LOW_DRAW: 300.0}, abs=1.0)
+    assert sum(found.values()) == 3600.0
+
+
+def test_a_day_adds_up_hours_from_before_there_was_a_cause(jobs: tuple[Job, Job]) -> None:
+    before = len(CAUSES) - 1
+    with connection.cursor() as cursor:
+        cursor.execute(f"UPDATE admission_goodput_houraccount SET us = us[1:{before}]")
+    assert {len(row.us) for row in HourAccount.objects.all()} == {before}
+    hours._add_up(at(0))
+    assert {len(row.us) for row in DayAccount.objects.all()} == {before + 1}
+    assert sum(sum(row.us) for row in DayAccount.objects.all()) == WHOLE_US
+    asked = summing.Asked(int(HOUR), int(HOUR) + 3600, summing.By.CAUSE)
+    assert summing.add_up(asked, NOW).us.sum() == WHOLE_US
 
 
 def test_rows_say_where_and_whose_they_were(jobs: tuple[Job, Job]) -> None:
