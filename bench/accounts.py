@@ -1,15 +1,16 @@
-"""What it costs to keep the account of a large fleet, and how long a month by project takes.
+"""What it costs to keep the accounts of a large fleet, and how long a month by project takes.
 
 An hour of 100,000 GPUs and 5,000 running jobs, 50,000 more in the queue, is put where roll-ups,
-jobs and throttle events are kept, and computed as the housekeeper does. All hours are computed
-three times, so ``machine_share`` is three times that of one, of two cores.
+jobs and throttle events are kept, and accounted for as the housekeeper does: where its time went,
+three times for each hour, and where its energy went, twice. ``machine_share`` is the CPU of all
+five, of what two cores have in an hour.
 """
 
 from __future__ import annotations
 
 # What needs models is imported in functions: Django is set up when there is a server.
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -26,12 +27,18 @@ GPUS, QUEUED, PROJECTS = 100_000, 50_000, 50
 RUNNING = {8: 4_000, 32: 900, 344: 100}
 #: Of GPUs so many are throttled for a while in the hour, each at a time of its own.
 THROTTLED = 0.05
-_CORES, _HOUR_S, _PASSES = 2, 3600, 3
+#: One job in so many began within the hour: of its GPUs the energy of each minute is looked at.
+_ONE_BEGAN_OF = 10
+#: What a GPU draws that works, and one that does not; a host; each of two feeds, W.
+_BUSY_W, _IDLE_W, _HOST_W, _FEED_W = 600.0, 75.0, 3_000.0, 45e6
+_CORES, _HOUR_S, _PASSES, _CLOSINGS = 2, 3600, 3, 2
 #: Loops report so often, s.
 _EVERY_S = 10.0
 _NOTES = {
-    "machine_share": "of two cores, all three passes, Postgres included; bar: 0.05",
+    "machine_share": "of two cores, three passes and two closings, Postgres included; bar: 0.05",
     "hour_cpu_s": f"one pass over an hour of {GPUS:,} GPUs and {sum(RUNNING.values()):,} jobs",
+    "energy_cpu_s": "one closing of its energy",
+    "energy_is_exact": "jobs, idle, unmanaged and residual come to the IT energy, to the mJ",
     "rows_per_hour": "of the account",
     "is_exact": "GPUs times the hour is what the causes add up to",
     "month_by_project_s": "30 days up to an hour, that begin in the middle of a day; bar: 1",
@@ -48,29 +55,52 @@ def run() -> None:
 
 
 def _figures() -> dict[str, Any]:
+    from admission.energy import ledger
     from admission.goodput import hours
     from admission.goodput.models import HourAccount
+    from fleet import snapshot
 
     ids = storage.load_fleet(GPUS)
     hour = (time.time() // _HOUR_S - 1) * _HOUR_S
     _make_jobs(hour)
     _store_readings(ids, hour)
+    _store_energy(ids, hour)
     _store_reports(hour)
     _throttle(ids, hour)
-    costs = []
-    for _ in range(2):
-        before = storage.cpu_s()
-        hours.compute(hour, time.time())
-        costs.append(storage.cpu_s() - before)
+    now = datetime.now(UTC)
+    pass_s = _second_s(lambda: hours.compute(hour, time.time()))
+    closing_s = _second_s(lambda: ledger.close_hour(snapshot.current(), _moment(hour), now))
     us = sum(sum(each) for each in HourAccount.objects.values_list("us", flat=True))
     rows = HourAccount.objects.count()
     return {
-        "hour_cpu_s": costs[-1],
-        "machine_share": _PASSES * costs[-1] / (_CORES * _HOUR_S),
+        "hour_cpu_s": pass_s,
+        "energy_cpu_s": closing_s,
+        "machine_share": (_PASSES * pass_s + _CLOSINGS * closing_s) / (_CORES * _HOUR_S),
         "rows_per_hour": rows,
         "is_exact": us == GPUS * _HOUR_S * 1_000_000,
+        "energy_is_exact": _energy_adds_up(),
         "month_by_project_s": _month_s(hour),
     }
+
+
+def _second_s(work: Callable[[], object]) -> float:
+    """Return what the second run of some work costs, CPU-s."""
+    costs = []
+    for _ in range(2):
+        before = storage.cpu_s()
+        work()
+        costs.append(storage.cpu_s() - before)
+    return costs[-1]
+
+
+def _energy_adds_up() -> bool:
+    from admission.energy.models import SiteHour
+
+    rows = SiteHour.objects.all()
+    return bool(rows) and all(
+        each.jobs_mj + each.idle_mj + each.unmanaged_mj + each.residual_mj == each.it_mj
+        for each in rows
+    )
 
 
 # --- What is recorded ----------------------------------------------------------------------------
@@ -105,12 +135,15 @@ def _make_jobs(hour: float) -> None:
     bulk.insert(phases)
     names = snapshot.current().gpu_names.tolist()
     first = np.cumsum([0, *sizes])
+    rng = np.random.default_rng(4)
+    of_this_hour = {at: _moment(hour + rng.uniform(0.0, 3000.0))
+                    for at in range(0, len(sizes), _ONE_BEGAN_OF)}  # fmt: skip
     bulk.insert(
         [
             Attempt(
                 phase=phase, number=1, key=f"{job.name}/train/1", executor="local", state="running",
-                placement=_placement(names[first[at] : first[at + 1]]), dispatched_at=began,
-                started_at=began,
+                placement=_placement(names[first[at] : first[at + 1]]),
+                dispatched_at=of_this_hour.get(at, began), started_at=of_this_hour.get(at, began),
             )
             for at, (job, phase) in enumerate(zip(jobs[: len(sizes)], phases, strict=False))
         ]
@@ -142,15 +175,42 @@ def _store_readings(ids: list[int], hour: float) -> None:
     for at in _minutes(hour):
         # One GPU in a thousand is not read in a minute.
         some = np.flatnonzero(rng.random(len(ids)) > 0.001)
-        gpu, power_w = np.array(ids)[some], np.where(util[some] > 0, 600.0, 75.0)
+        gpu, power_w = np.array(ids)[some], np.where(util[some] > 0, _BUSY_W, _IDLE_W)
         told = {
             "gpu_id": gpu,
             "util": util[some],
             "power_w": power_w,
+            "power_limit_w": np.full(gpu.size, 700.0),
             "readings": np.full(gpu.size, 6),
+            "used_j": 60.0 * power_w,
+            "covered_s": np.full(gpu.size, 60.0),
         }
         width = tiers.rollup_width(MINUTE_S, GPUS)
         _store(MINUTES[GPU.name], width, np.full(gpu.size, at), told)
+
+
+def _store_energy(ids: list[int], hour: float) -> None:
+    """Store what energy is closed by: an hour each of GPUs, hosts and the meters of feeds."""
+    from fleet import snapshot
+    from telemetry import samples, tiers
+    from telemetry.rollups.spec import HOUR_S, HOURS
+
+    fleet, held = snapshot.current(), sum(size * count for size, count in RUNNING.items())
+    power_w = np.where(np.arange(len(ids)) < held, _BUSY_W, _IDLE_W)
+    util = np.where(power_w == _BUSY_W, 95.0, 0.0)
+    for table, keys, drawn_w, more in (
+        (samples.GPU, np.array(ids), power_w, {"util": util}),
+        (samples.HOST, fleet.nodes.ids, _HOST_W, {}),
+        (samples.METER, fleet.meters.ids, _FEED_W, {}),
+    ):
+        size = len(keys)
+        told = {
+            table.key: keys, "power_w": np.broadcast_to(drawn_w, size),
+            "used_j": _HOUR_S * np.broadcast_to(drawn_w, size), "readings": np.full(size, 360),
+            "covered_s": np.full(size, float(_HOUR_S)), **more,
+        }  # fmt: skip
+        width = tiers.rollup_width(HOUR_S, GPUS)
+        _store(HOURS[table.name], width, np.full(size, hour), told)
 
 
 def _store_reports(hour: float) -> None:
