@@ -323,7 +323,8 @@ def _talks(request: Request) -> bool:
 
 def _too_spread(queue: Queue, request: Request, found: Placement) -> str:
     """Return why a gang that synchronizes does not stand so; empty: on few enough nodes."""
-    per_node = int(queue.cluster.topology.node_gpus_by_kind.max())
+    topology = queue.cluster.topology
+    per_node = int(topology.node_gpus_by_kind[topology.gpu_kind[found.gpus[0]]].max())
     fewest = -(-len(found.gpus) // (request.gpus_per_node or per_node))
     if not queue.snapshot.moving.packs or not _talks(request) or len(found.nodes) <= fewest:
         return ""
