@@ -25,6 +25,7 @@ PAGES = [
     "queue", "queue-running", "queue-ended", "job", "job-running", "job-later", "classes",
     "class", "class-edit", "policy", "submit",
     "slos", "slo", "what-if", "what-if-asked", "what-if-link", "energy", "goodput", "calendar",
+    "rollouts", "rollout", "compared",
     "domain", "zone", "link", "project",
     "rack", "node", "gpu", "throttle", "lemons", "failures", "agents", "search", "account",
 ]  # fmt: skip
@@ -66,6 +67,9 @@ def path_of(name: str, small: SmallFleet) -> str:
         "energy": "/energy/",
         "goodput": "/goodput/",
         "calendar": "/calendar/",
+        "rollouts": "/rollouts/",
+        "rollout": "/rollouts/driver/",
+        "compared": "/jobs/vit-sweep-3/compared/?with=llama-ft-12",
         "slos": "/slos/",
         "slo": "/slos/training-begins/",
         "what-if": "/what-if/",

@@ -16,6 +16,7 @@ from fleet.models import Gpu
 from policies.incidents.models import Silence
 from policies.restrictions import store
 from policies.restrictions.kinds import RestrictionKind, Wanted
+from policies.rollouts.following import ROLLOUTS
 from policies.rules.machine import Phase
 from policies.scopes import Scope, ScopeKind
 from telemetry.faults.models import EccEvent
@@ -23,6 +24,7 @@ from telemetry.lemons.models import LemonFinding
 from telemetry.models import ThrottleEvent, XidEvent
 from telemetry.throttle.rules import Severity
 from tests.builders.accounted import last_hour, write_account
+from tests.builders.documents import put_in_force
 from tests.builders.fleet import SmallFleet, small_fleet
 from tests.builders.jobs import make_lively_queue
 from tests.builders.policies import (
@@ -35,6 +37,7 @@ from tests.builders.policies import (
     rule_text,
     set_phases,
 )
+from tests.builders.rollouts import DRIVER, make_held
 from tests.builders.slos import make_judged, make_sampled, make_slo
 
 
@@ -58,6 +61,7 @@ def make_lively() -> SmallFleet:
     make_promised()
     make_metered()
     make_accounted()
+    make_held(put_in_force(ROLLOUTS, DRIVER))
     return small
 
 

@@ -4,52 +4,25 @@ from __future__ import annotations
 
 import pytest
 from django.test import Client
-from django.utils import timezone
 
 from accounts.roles import Role
 from fleet import snapshot
 from policies.documents import life
 from policies.rollouts.following import ROLLOUTS
-from policies.rollouts.models import RolloutEvent, RolloutRun, RolloutVersion
+from policies.rollouts.models import RolloutRun, RolloutVersion
 from tests.builders.accounts import client_of
 from tests.builders.documents import put_in_force
 from tests.builders.fleet import small_fleet
+from tests.builders.rollouts import DRIVER, make_held
 from tests.html import html_of
 from tests.integration.dashboard.test_throttle_page import text_of
-
-_TEXT = """\
-name: driver
-change: {kind: driver, version: "580.2"}
-playbook: change-by-hand
-steps: [{share: 0.33}, {share: 1.0}]
-guards: [{metric: power, matters: 0.02}, {metric: xids}]
-"""
-_FINDING = {
-    "state": "worse", "blocks": 12, "difference": 0.031, "lower": 0.012, "upper": 0.05,
-    "evidence": None, "needed": None,
-}  # fmt: skip
 
 
 @pytest.fixture
 def version(db: None) -> RolloutVersion:
     small_fleet(sites=("oslo",), rows=("A",))
     snapshot.invalidate()
-    return put_in_force(ROLLOUTS, _TEXT)
-
-
-def make_held(version: RolloutVersion) -> RolloutRun:
-    now = timezone.now()
-    run = RolloutRun.objects.create(
-        version=version, name=version.name, state="held", since=now, soaking_since=now,
-        started_at=now, why="to be rolled back: power", racks=[["oslo/A01"]],
-        control=["oslo/A02", "oslo/A03"], imbalance={"draw over budget": 0.12}, judged_at=now,
-        judged={
-            "verdict": "roll_back", "why": "worse", "covered": 0.8, "blocks": 12,
-            "findings": [{"guard": {"metric": "power", "matters": 0.02}, **_FINDING}],
-        },
-    )  # fmt: skip
-    RolloutEvent.objects.create(run=run, at=now, state="held", step=0, text="power")
-    return run
+    return put_in_force(ROLLOUTS, DRIVER)
 
 
 def opened(client: Client, path: str) -> str:
@@ -106,7 +79,7 @@ def test_to_stop_takes_less_than_to_go_on_and_a_reason(version: RolloutVersion) 
 
 
 def test_versions_are_reviewed_on_the_page_of_documents(version: RolloutVersion) -> None:
-    life.draft(ROLLOUTS, "anna", _TEXT.replace("580.2", "590.1"))
+    life.draft(ROLLOUTS, "anna", DRIVER.replace("580.2", "590.1"))
     text = opened(client_of(Role.OPERATOR), "/documents/rollouts/driver/")
     assert "Rollouts" in text
     assert "590.1" in text
