@@ -69,7 +69,7 @@ def path_of(name: str, small: SmallFleet) -> str:
         "calendar": "/calendar/",
         "rollouts": "/rollouts/",
         "rollout": "/rollouts/driver/",
-        "compared": "/jobs/vit-sweep-3/compared/?with=llama-ft-12",
+        "compared": "/jobs/vit-sweep-3/compared/?with=vit-sweep-3/train/1",
         "slos": "/slos/",
         "slo": "/slos/training-begins/",
         "what-if": "/what-if/",

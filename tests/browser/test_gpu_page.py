@@ -105,7 +105,7 @@ def test_a_range_is_chosen_and_stays_in_the_url(visits: Visits, storied: SmallFl
 def test_the_csv_file_has_the_readings(visits: Visits, storied: SmallFleet) -> None:
     page = visits().open(f"/gpus/{storied.gpu('oslo-a01-n1').pk}/?range=15m")
     with page.expect_download() as download:
-        page.get_by_role("link", name="CSV").click()
+        page.get_by_role("link", name="CSV", exact=True).click()
     lines = Path(download.value.path()).read_text().splitlines()
     assert lines[0].startswith("time,power_w,")
     assert len(lines) == 12

@@ -94,7 +94,7 @@ def test_csv_and_picture_are_saved(visits: Visits, attempt: Attempt) -> None:
     assert Path(download.value.path()).read_bytes().startswith(b"\x89PNG")
     assert download.value.suggested_filename == "llama-ft-12-train-1.png"
     with page.expect_download() as download:
-        page.get_by_role("link", name="CSV").click()
+        page.get_by_role("link", name="CSV", exact=True).click()
     assert Path(download.value.path()).read_text().startswith("time,power_w,")
 
 

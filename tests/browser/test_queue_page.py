@@ -86,7 +86,9 @@ def test_the_list_moves_by_itself_and_what_is_typed_stays(
     make_job()
     put_up({"llama-ft-12/train": make_pending_status(1)})
     page = visits().open("/queue/")
-    search = page.locator("#main").get_by_label("Job")
+    search = (
+        page.locator("#main").get_by_label("Job", exact=True).and_(page.get_by_role("searchbox"))
+    )
     search.fill("whis")
     make_job("whisper")
     queue.shared.invalidate()

@@ -31,11 +31,11 @@ def test_filters_are_chosen_and_stay_in_the_url(visits: Visits, small: SmallFlee
     small.report(throttle=lambda node, gpu: 0x24 if node == "oslo-a01-n1" and gpu == 0 else 0)
     page = visits().open("/throttle/")
     expect(page.locator("tbody tr")).to_have_count(2)
-    page.locator("#main").get_by_label("Cause").select_option("sw_thermal")
+    page.locator("#main").locator("select[name=cause]").select_option("sw_thermal")
     page.get_by_role("button", name="Show").click()
     expect(page).to_have_url(re.compile(r"cause=sw_thermal"))
     expect(page.locator("tbody tr")).to_have_count(1)
-    page.locator("#main").get_by_label("Site").select_option("bergen")
+    page.locator("#main").locator("select[name=site]").select_option("bergen")
     page.get_by_role("button", name="Show").click()
     expect(page.get_by_text("No event passes these filters")).to_be_visible()
     page.get_by_role("link", name="Clear").click()
@@ -44,7 +44,7 @@ def test_filters_are_chosen_and_stay_in_the_url(visits: Visits, small: SmallFlee
 
 def test_a_poll_leaves_what_is_typed_alone(visits: Visits, small: SmallFleet) -> None:
     page = visits().open("/throttle/")
-    rack = page.locator("#main").get_by_label("Rack")
+    rack = page.locator("#main").get_by_label("Rack", exact=True)
     rack.fill("A0")
     small.report(throttle=4)
     expect(page.locator("tr.open").first).to_be_visible()

@@ -21,6 +21,7 @@ NODE = {
     "headroom.agent.nvml",
     "headroom.agent.sources",
     "headroom.agent.sources.redfish",
+    "headroom.agent.traffic",
     "headroom.checkpoints",
     "headroom.documents",
     "headroom.jobs",
@@ -51,6 +52,7 @@ NODE_MODULES = {
     "places",
     "settings",
     "signals",
+    "traffic",
 }
 #: Kinds of files that are read and not imported.
 DATA = {".yaml", ".css", ".js", ".toml"}

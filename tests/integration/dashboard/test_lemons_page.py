@@ -115,5 +115,5 @@ def test_a_page_costs_the_same_however_many_there_are(
 ) -> None:
     for node in small.nodes:
         make_finding(small.gpu(node))
-    with django_assert_max_num_queries(10):
+    with django_assert_max_num_queries(11):
         opened(viewer)

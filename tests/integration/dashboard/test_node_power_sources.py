@@ -34,7 +34,7 @@ def node() -> Node:
 
 def test_the_source_that_is_off_is_named(viewer: Client, node: Node) -> None:
     page = html_of(viewer.get(f"/nodes/{node.pk}/"))
-    section = page.split('id="power-sources"')[1].split("</section>")[0]
+    section = page.split('id="power-sources"')[1].split("</table>")[0]
     rows = [
         re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", row)).strip()
         for row in section.split("<tr>")[2:]

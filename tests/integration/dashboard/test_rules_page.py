@@ -124,7 +124,7 @@ class TestList:
         self, viewer: Client, django_assert_max_num_queries: Any
     ) -> None:
         names = load()
-        with django_assert_max_num_queries(25):
+        with django_assert_max_num_queries(26):
             html = opened(viewer)
         assert sorted(names_of(html)) == sorted(names)
         for name in names:
@@ -139,7 +139,7 @@ class TestList:
                         author="ada", reviewer="bob", created_at=now, changed_at=now)
             for name in (f"rule-{number:04}" for number in range(1000))
         )  # fmt: skip
-        with django_assert_max_num_queries(25):
+        with django_assert_max_num_queries(26):
             html = opened(viewer)
         assert len(names_of(html)) == 50
         assert "1,000 rules active" in text_of(html)

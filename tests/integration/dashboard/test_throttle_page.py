@@ -21,6 +21,8 @@ URL = "/throttle/"
 
 
 def text_of(html: str) -> str:
+    """Return what a page says, without what its terms mean, which opens on demand."""
+    html = re.sub(r'<span class="meaning" popover.*?</span>', "", html, flags=re.DOTALL)
     return re.sub(r"\s+([,.])", r"\1", re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", html)))
 
 

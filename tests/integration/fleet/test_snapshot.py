@@ -152,11 +152,11 @@ def test_arrays_cannot_be_written() -> None:
 
 
 @pytest.mark.parametrize("gpus", [8, 320])
-def test_it_takes_twelve_queries_whatever_the_size(gpus: int) -> None:
+def test_it_takes_thirteen_queries_whatever_the_size(gpus: int) -> None:
     import_fleet(make_inventory(gpus=gpus))
     with CaptureQueriesContext(connection) as queries:
         snapshot.load()
-    assert len(queries) == 12
+    assert len(queries) == 13
 
 
 def test_it_is_kept_until_the_inventory_changes() -> None:

@@ -49,6 +49,7 @@ ARGUMENTS = {
     "queue": [],
     "explain": ["mine"],
     "goodput": ["mine"],
+    "budgets": [],
     "diagnose": ["mine"],
     "list": [],
     "logs": ["mine"],

@@ -117,8 +117,13 @@ def test_jobs_report_their_progress_in_batches_of_their_own() -> None:
             [Order(attempt=key, node=node, wanted=DesiredState.CLAIM, task=task)]
         )
         collector.machines.hear([Order(attempt=key, node=node, wanted=DesiredState.RUN)])
-        eventually(lambda: any(batch.jobs for batch in fake.stored(collector.name)))
-        told = next(batch for batch in fake.stored(collector.name) if batch.jobs)
+
+        # What it says first is that it has begun.
+        def with_losses() -> list[TelemetryBatch]:
+            return [each for each in fake.stored(collector.name) if each.jobs and each.jobs.loss]
+
+        eventually(lambda: bool(with_losses()))
+        told = with_losses()[0]
         assert told.jobs is not None
         assert told.jobs.job == ["llama"]
         assert told.jobs.step

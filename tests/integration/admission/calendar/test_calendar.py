@@ -11,7 +11,9 @@ from django.utils import timezone
 
 from accounts.models import User
 from accounts.roles import Role
+from admission.allocation import open_attempts
 from admission.bookings.models import Booking
+from policies import current
 from policies.restrictions.kinds import RestrictionKind
 from policies.restrictions.models import Restriction
 from tests.builders.accounts import api_client, bearer, client_of, make_token, make_user
@@ -123,6 +125,8 @@ def test_what_runs_counts_until_its_walltime_is_up(operator: Client) -> None:
     queued("train", asks={"walltime_s": 6 * 3600.0})
     cycle()
     assert phase_of("train").state == "starting"
+    open_attempts.invalidate()
+    current.invalidate()
     figure = operator.get("/api/v1/calendar/figure?site=oslo&days=1").json()
     (row,) = figure["rows"]
     times, watts = row["columns"]["t"], row["columns"]["committed_w"]

@@ -113,7 +113,8 @@ def test_a_counterfactual_is_applied_and_what_was_before_is_kept(
 def test_an_amendment_is_checked_as_a_submission_is(fleet: SmallFleet, ada: User) -> None:
     job = submit(ada)
     for change, code in (
-        ({"gpus": 0}, "invalid_field"),
+        ({"gpus": -1}, "invalid_field"),
+        ({"gpus": 0}, "required"),
         ({"sites": ["atlantis"]}, "unknown_site"),
         ({"job_class": "nothing"}, "unknown_class"),
         ({"job_class": "high-density-training"}, "not_pinned"),

@@ -281,6 +281,6 @@ def test_the_schema_takes_what_the_server_takes(client: Client) -> None:
     schema = json.loads(answer.content)
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(make_spec(*chain("a", "b"), name="x"), schema)
-    for wrong in (make_spec(make_phase(gang={"gpus": 0})), make_spec(color="red")):
+    for wrong in (make_spec(make_phase(gang={"gpus": -1})), make_spec(color="red")):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(wrong, schema)
