@@ -129,7 +129,7 @@ def compute(hour: float, now: float) -> None:
         AccountedHour.objects.create(
             hour=at, computed_at=datetime.fromtimestamp(now, UTC), gpus=len(gathered.fleet.gpus)
         )
-        _add_up(at)
+        add_up(at)
     if not AccountedHour.objects.filter(hour__gt=at).exists():
         metrics.show(at, found, sum(works, NOTHING))
     log.info("goodput_hour", hour=at.isoformat(), rows=int(found.scope.size))
@@ -178,7 +178,7 @@ def _steps(
     ]  # fmt: skip
 
 
-def _add_up(at: datetime) -> None:
+def add_up(at: datetime) -> None:
     """Make the sums of the day of an hour anew."""
     start = at.replace(hour=0)
     DayAccount.objects.filter(day=start.date()).delete()

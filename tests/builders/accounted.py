@@ -116,6 +116,7 @@ def write_account(hour: datetime, project: str = "", site: str = "oslo", **gpu_s
         hour=hour, site=site, rack="A01", project=project, attempt_id=1 if project else None,
         us=[int(1e6 * gpu_s.get(cause, 0.0)) for cause in CAUSES],
     )  # fmt: skip
+    hours.add_up(hour)
 
 
 def seconds(**which: object) -> dict[str, float]:

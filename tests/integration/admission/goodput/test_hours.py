@@ -90,7 +90,7 @@ def test_a_day_adds_up_hours_from_before_there_was_a_cause(jobs: tuple[Job, Job]
     with connection.cursor() as cursor:
         cursor.execute(f"UPDATE admission_goodput_houraccount SET us = us[1:{before}]")
     assert {len(row.us) for row in HourAccount.objects.all()} == {before}
-    hours._add_up(at(0))
+    hours.add_up(at(0))
     assert {len(row.us) for row in DayAccount.objects.all()} == {before + 1}
     assert sum(sum(row.us) for row in DayAccount.objects.all()) == WHOLE_US
     asked = summing.Asked(int(HOUR), int(HOUR) + 3600, summing.By.CAUSE)
