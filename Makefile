@@ -10,7 +10,7 @@ ARGS ?=
 # mypy's Django plugin imports the settings; it connects to nothing.
 LINT_ENV := DATABASE_URL=postgresql://lint@localhost/lint REDIS_URL=redis://localhost SECRET_KEY=lint
 
-.PHONY: run test test-all lint fix hooks bench screenshots docs lock audit sbom clean
+.PHONY: run test test-all lint fix hooks bench screenshots pictures docs lock audit sbom clean
 
 run: $(VENV)/server.stamp
 	@exec $(BIN)/python -m config.up $(ARGS)
@@ -26,7 +26,7 @@ test: $(VENV)/dev.stamp
 	@sh tests/slurm/ensure-slurm.sh
 	@sh tests/object_store/ensure-seaweedfs.sh $(BIN)/python
 	@# In the order of the folders: what waits for servers and browsers comes first, what is quick last.
-	$(BIN)/python -m pytest -m "not slow" -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest -m "not slow" --hypothesis-profile=quick -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-all: $(VENV)/dev.stamp
 	@sh tests/browser/ensure-chromium.sh
@@ -61,6 +61,10 @@ bench: $(VENV)/dev.stamp
 # Every page of the server that `make run` started, in light, dark and on a phone.
 screenshots: $(VENV)/dev.stamp
 	$(BIN)/python -m tests.browser.screenshots $(ARGS)
+
+# Every page in each state of a fleet: busy, of 100,000 GPUs, empty, stale, with long names.
+pictures: $(VENV)/dev.stamp
+	HEADROOM_PICTURES=build/pictures $(BIN)/python -m pytest -n 0 tests/browser/test_every_state.py $(ARGS)
 
 # The reference pages that are generated: OpenAPI and the schema of the contract.
 docs: $(VENV)/dev.stamp

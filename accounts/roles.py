@@ -76,6 +76,7 @@ MODEL_CAPABILITIES: dict[str, tuple[Capability, Capability]] = {
     "admission_policy": (Capability.VIEW_FLEET, Capability.EDIT_POLICIES),
     "admission_goodput": (Capability.VIEW_FLEET, Capability.EDIT_POLICIES),
     "admission_energy": (Capability.VIEW_FLEET, Capability.EDIT_POLICIES),
+    "admission_baselines": (Capability.VIEW_FLEET, Capability.EDIT_POLICIES),
     "admission_tracing": (Capability.VIEW_FLEET, Capability.EDIT_POLICIES),
     "admission_learned": (Capability.VIEW_FLEET, Capability.EDIT_POLICIES),
 }

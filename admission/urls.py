@@ -7,6 +7,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("admission.executors.urls")),
     path("", include("admission.logs.urls")),
     path("", include("admission.goodput.urls")),
+    path("", include("admission.baselines.urls")),
+    path("", include("admission.losses.urls")),
     path("", include("admission.timeline.urls")),
     path("", include("admission.shells.urls")),
     path("", include("admission.directives.urls")),

@@ -28,6 +28,7 @@ NAMES = (
     "checkpoints",
     "estimates",
     "accounts",
+    "failures",
     "stragglers",
     "slurm",
     "scaling",

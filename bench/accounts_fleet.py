@@ -553,7 +553,9 @@ class _Told:
             computes = float((play.twin.pace(at) / np.maximum(own, play.twin.pace(at))).mean())
             sync_s = step_s - (step_s - jobs.exchange_s(at)) * computes
             lost = min(outside[at] / (now - self._told_s[at]), 1.0)
-            play.reports.append((each.job, float(now), np.array([step, step_s, 0.0, sync_s, lost])))
+            play.reports.append(
+                (each.job, float(now), np.array([step, step_s, 0.0, sync_s, lost, np.nan]))
+            )
             self._begun[at], outside[at], self._told_s[at] = step, 0.0, now
 
     def _read(self, now: int) -> None:

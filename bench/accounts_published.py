@@ -219,6 +219,7 @@ def _reports(
         "data_wait_s": rng.uniform(0.0, 0.2, when.size),
         "sync_s": rng.uniform(0.0, 0.2, when.size),
         "lost_share": rng.uniform(0.0, 0.3, when.size),
+        "flops_per_step": np.full(when.size, np.nan),
     }  # fmt: skip
     return Reports(attempts.job[number], when, None, fields)
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from admission.core.cycle.decide import Decisions, decide
-from admission.core.cycle.moving import Move, Moves
+from admission.core.cycle.move import Move, Moves
+from admission.core.cycle.queue import moved_to
 from admission.core.moving import MoveKind, MovingPolicy
 from admission.core.placement.place import place
 from admission.core.request import Locality, Refusal, Request
@@ -25,12 +26,23 @@ from lab.world.policy import Headroom
 from lab.world.record import Record
 from tests.unit.lab.world.builders import make_arrival
 
-__all__ = ["RUN", "SCENES", "WAYS", "Outcome", "Played", "scene_parts", "trace_parts"]
+__all__ = [
+    "RUN",
+    "SCENES",
+    "WAYS",
+    "Outcome",
+    "Played",
+    "development_parts",
+    "scene_parts",
+    "trace_parts",
+]
 
 WAYS = ("ours", "fixed", "queue", "blind")
 #: What a rigid and an elastic job draw together, as a share of the budget of their rack.
 SCENES = {"tight": 0.85, "roomy": 0.5}
 SEEDS = (1, 2, 3)
+#: Percentile of demand of the windows that are judged, and of those to develop on, with their seed.
+_JUDGED_RANK, _DEVELOPMENT_RANKS, _DEVELOPMENT_SEED = 50, (35, 65), 11
 _FORMS = ("philly", "openb", "helios")
 _GPUS, _DEMAND, _POWER_SHARE, _HOURS = 48, 0.7, 0.75, 2.0
 _CONTENTION = (0.0, 0.02, 0.1, 0.4)
@@ -43,10 +55,6 @@ _LONG_S, _SCENE_S, _BEGUN_S = 20_000.0, 3_600.0, 300.0
 #: Scaling by the queue leaves a job alone for so long, as usual autoscalers do, s.
 _STABLE_S = 300.0
 _STILL = MovingPolicy(grows=False, shrinks=False)
-_AT_ONCE = MovingPolicy(
-    least_return=0.0, least_since_s=_STABLE_S, moves_per_h=10_000, horizon_s=1e9, least_yield=0.0,
-    undone_below=-1e9, least_margin=-1e9, shrinks=False, packs=False,
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -57,6 +65,12 @@ class Played:
     way: str
     seed: int
     traces: Path = field(default=Path())
+    #: percentile of the window of a trace, among all by their demand
+    rank: float = _JUDGED_RANK
+
+    @property
+    def name(self) -> str:
+        return self.scene if self.rank == _JUDGED_RANK else f"{self.scene} {self.rank:g}"
 
 
 @dataclass(frozen=True)
@@ -80,7 +94,7 @@ class Outcome:
 
     def told(self) -> str:
         return (
-            f"{self.scene:8} {self.seed} {self.way:6} work {self.work_gpu_h:8.2f} GPU h"
+            f"{self.scene:9} {self.seed} {self.way:6} work {self.work_gpu_h:8.2f} GPU h"
             f"  over {self.over_s:6.0f} s  throttled {self.throttled_gpu_s:8.0f} GPU s"
             f" ({self.unexpected_gpu_s:.0f} unexpected)"
             f"  {self.kwh:7.1f} kWh  {self.moves:3d} moves"
@@ -95,6 +109,15 @@ def trace_parts(traces: Path) -> list[Played]:
     return [Played(form, way, seed, traces) for form in _FORMS for seed in SEEDS for way in WAYS]
 
 
+def development_parts(traces: Path) -> list[Played]:
+    return [
+        Played(form, way, _DEVELOPMENT_SEED, traces, rank)
+        for form in _FORMS
+        for rank in _DEVELOPMENT_RANKS
+        for way in WAYS
+    ]
+
+
 # --- Ways of scaling ------------------------------------------------------------------------------
 
 
@@ -106,9 +129,8 @@ class _ByQueue(Headroom):
 
     def decide(self, snapshot: Snapshot) -> Decisions:
         still = self.starts(replace(snapshot, moving=_STILL, curves={}))
-        if still.waiting:
-            return replace(still, moves=Moves(tuple(_back(snapshot))))
-        return self.starts(replace(snapshot, moving=_AT_ONCE, curves={}))
+        moved = _back(snapshot) if still.waiting else _forth(still)
+        return replace(still, moves=Moves(tuple(moved)))
 
     def starts(self, snapshot: Snapshot) -> Decisions:
         return decide(snapshot)
@@ -131,11 +153,35 @@ class _Blind(_ByQueue):
         return by_free_gpus(snapshot)
 
 
+def _is_scaled(snapshot: Snapshot, running: Running) -> bool:
+    """Say whether scaling by the queue looks at a job."""
+    is_new = snapshot.now - running.started_at < _STABLE_S
+    return running.request.preemptible and not running.preempting and not is_new
+
+
+def _forth(decisions: Decisions) -> Iterator[Move]:
+    """Yield the jobs that grow as far as they may: those first that have longest to go."""
+    snapshot, cluster = decisions.snapshot, decisions.after.cluster.copy()
+    for each in sorted(snapshot.running, key=lambda one: -one.expected_end_at):
+        have, request = len(each.placement.gpus), each.request
+        if have >= request.most_gpus or not _is_scaled(snapshot, each):
+            continue
+        without = cluster.copy()
+        without.free(each.placement, request)
+        wanted = replace(request, gpus=request.most_gpus, min_gpus=have + 1, lowest_cap_w=None)
+        found = place(without, wanted)
+        if isinstance(found, Refusal):
+            continue
+        moved = moved_to(cluster.fleet, each, found)
+        if cluster.admits(moved.more, moved.request):
+            cluster.allocate(moved.more, moved.request)
+            yield Move(request.key, MoveKind.GROWTH, found, "", 0.0, 0.0, "nobody waits")
+
+
 def _back(snapshot: Snapshot) -> Iterator[Move]:
     """Yield the jobs that give back what they have beyond what they asked for."""
     for each in snapshot.running:
-        is_new = snapshot.now - each.started_at < _STABLE_S
-        if len(each.placement.gpus) > each.request.gpus and not each.preempting and not is_new:
+        if len(each.placement.gpus) > each.request.gpus and _is_scaled(snapshot, each):
             yield from _smaller(snapshot, each)
 
 
@@ -159,8 +205,10 @@ def _policy(way: str) -> Policy:
 
 
 def _scene_jobs() -> list[Arrival]:
+    """Return a rigid job, an elastic one, and one that fills the rack until the two have begun."""
     return [
         make_arrival("rigid", gpus=16, runs_s=_LONG_S, walltime_s=10 * _LONG_S),
+        make_arrival("filling", gpus=12, runs_s=0.6 * _BEGUN_S, walltime_s=_BEGUN_S),
         make_arrival(
             "sweep", gpus=4, min_gpus=2, max_gpus=16, runs_s=_LONG_S, walltime_s=10 * _LONG_S,
             preemptible=True, checkpoint_interval_s=120.0, contention=0.02, starts_s=_STARTS_S,
@@ -192,7 +240,7 @@ def _play_scene(part: Played) -> Outcome:
 
 def _play_trace(part: Played) -> Outcome:
     window = windows.Window(
-        name=part.scene, form=part.scene, rank=50, demand=_DEMAND, gpus=_GPUS,  # type: ignore[arg-type]
+        name=part.scene, form=part.scene, rank=part.rank, demand=_DEMAND, gpus=_GPUS,  # type: ignore[arg-type]
         given=(("power_share", _POWER_SHARE),),
     )  # fmt: skip
     setup = windows.setup_of(window, part.traces)
@@ -223,7 +271,7 @@ def _elastic(request: Request) -> Request:
 
 def _outcome(part: Played, record: Record) -> Outcome:
     return Outcome(
-        scene=part.scene,
+        scene=part.name,
         way=part.way,
         seed=part.seed,
         work_gpu_h=record.work_gpu_s / 3600.0,

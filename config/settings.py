@@ -193,6 +193,7 @@ INSTALLED_APPS = [
     "admission.bookings",
     "admission.energy",
     "admission.goodput",
+    "admission.baselines",
     "admission.tracing",
     "dashboard",
     "config.apps.AdminConfig",
@@ -484,6 +485,8 @@ CELERY_BEAT_SCHEDULE = {
     "forget-events": _every(600.0, "telemetry.tasks.forget_events"),
     "cold-files": _every(1800.0, "telemetry.tasks.keep_cold_files"),
     "policies": _every(2.0, "policies.tasks.evaluate"),
+    # Not by the housekeeper, which runs them.
+    "replays": _every(10.0, "policies.tasks.follow_replays"),
     "forget-policies": _every(3600.0, "policies.tasks.forget"),
     "playbooks": _every(2.0, "policies.playbooks.tasks.advance_due"),
     "rollouts": _every(10.0, "policies.rollouts.tasks.follow"),

@@ -12,12 +12,13 @@ from dashboard import units
 from dashboard.scopes import words
 from fleet.snapshot import FleetArrays
 from policies import current
-from policies.caps import status
+from policies.caps import orders, status
 from policies.caps.status import Heated, Held, Status
 from policies.headroom.reach import reach_of
+from policies.restrictions.kinds import gpus_in
 from policies.scopes import Scope, ScopeKind
 
-__all__ = ["Line", "above_rack", "of_fleet", "of_scopes"]
+__all__ = ["Line", "above_rack", "of_fleet", "of_part", "of_scopes"]
 
 #: So many budgets that are exceeded are told of at most; more are counted.
 _MOST = 3
@@ -104,6 +105,23 @@ def above_rack(fleet: FleetArrays, row: int) -> set[str]:
     """Return the scopes whose budgets a rack counts against."""
     reach = reach_of(fleet)
     return {str(reach.scope_at(place)[0]) for place in np.unique(reach.place[row]) if place >= 0}
+
+
+def of_part(fleet: FleetArrays, scope: Scope) -> list[Line]:
+    """Return how a node or a GPU is capped by the controller, and for which budgets; or nothing.
+
+    Raises UnknownScope.
+    """
+    gpus = np.flatnonzero(gpus_in(fleet, scope))
+    found = orders.current(time.time())
+    cap_w = found.watts[np.isin(found.gpu_ids, fleet.gpus.ids[gpus])]
+    if not len(cap_w):
+        return []
+    rack = int(fleet.nodes.rack[fleet.gpus.node[gpus[0]]])
+    who = "it" if scope.kind is ScopeKind.GPU else f"{_gpus(len(cap_w))} of {len(gpus)}"
+    least, most = (units.number(float(each)) for each in (cap_w.min(), cap_w.max()))
+    watts = least if least == most else f"{least} to {most}"
+    return [Line(f"caps {who} at {watts} W"), *of_scopes(above_rack(fleet, rack))]
 
 
 def _tells(each: Held) -> bool:

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from django.conf import settings
+from django.urls import reverse
 
 from accounts.models import User
 from admission.core.energy.budgets import Measure
 from admission.core.energy.rates import MJ_PER_KWH
-from admission.energy import budgets, reports
+from admission.energy import budgets, demand, reports
+from admission.energy.demand import Drawer, Month
 from admission.energy.models import Budget
 from admission.energy.reports import By, Report, Row
-from admission.jobs.models import Job
+from admission.jobs.models import Job, Project
 from dashboard import exports, hours, units
 from telemetry.spans import Span
 
-__all__ = ["BudgetLine", "Line", "Page", "of_job", "page"]
+__all__ = ["BudgetLine", "Line", "Page", "budget_lines", "of_job", "page"]
 
 _MOST_LINES = 100
+#: So many of those that drew a peak are named.
+_MOST_DRAWERS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,8 @@ class BudgetLine:
 
     number: int
     project: str
+    #: the page of the project
+    href: str
     amount: float
     unit: str
     until: datetime
@@ -54,8 +60,34 @@ class BudgetLine:
     is_least: bool
     is_over: bool
     forecast: float | None
+    #: shares at which it warns, the least first
+    warn_at: tuple[float, ...]
     open_hours: int
     known: float | None
+    #: of the time of its GPUs, what no reading tells of
+    unread: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemandLine:
+    """How the demand charge of the month that goes on stands at a site. None: there is no peak yet.
+
+    ``projects`` and ``racks`` are those that drew most at the peak, in words; ``missing`` says what
+    of the month was not read.
+    """
+
+    site: str
+    interval_min: int | None
+    next_kw: float | None
+    closed_hours: int
+    hours: int
+    missing: str
+    peak_w: float | None = None
+    at: datetime | None = None
+    charge: float | None = None
+    is_shared_by_hour: bool = False
+    projects: str = ""
+    racks: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,10 +108,14 @@ class Page:
     projects: Sequence[Line]
     others: int
     budgets: Sequence[BudgetLine]
+    demand: Sequence[DemandLine]
 
 
 def page(user: User, span: Span, now: datetime) -> Page:
-    """Return the page of a span. Nine queries, and two for each period of budgets."""
+    """Return the page of a span.
+
+    Eleven queries, two for each period of budgets, and five for each site with a demand charge.
+    """
     projects = reports.report(By.PROJECT, span, user)
     sites = projects if projects.is_own else reports.report(By.SITE, span, user)
     total = reports.total_of(sites.rows)
@@ -99,22 +135,64 @@ def page(user: User, span: Span, now: datetime) -> Page:
         sites=[] if projects.is_own else [_line(row) for row in sites.rows],
         projects=lines[: exports.most(_MOST_LINES)],
         others=max(len(lines) - _MOST_LINES, 0),
-        budgets=_budgets(user, now),
+        budgets=budget_lines(user, now),
+        demand=[] if projects.is_own else list(map(_demand_line, demand.months(now))),
     )
 
 
-def _budgets(user: User, now: datetime) -> list[BudgetLine]:
-    """Return the budgets in force that a reader may know of, those that are used most first."""
-    rows = Budget.objects.visible_to(user).in_force(now).select_related("project")[:_MOST_LINES]
+def budget_lines(user: User, now: datetime, project: Project | None = None) -> list[BudgetLine]:
+    """Return the budgets in force that a reader may know of, those that are used most first.
+
+    ``project``: of which; None: of all. Three queries, and two for each period.
+    """
+    rows = Budget.objects.visible_to(user).in_force(now).select_related("project")
+    if project is not None:
+        rows = rows.filter(project=project)
     found = [
         BudgetLine(
-            row.pk, row.project.name, row.amount, budgets.UNITS[Measure(row.measure)],
-            stands.end - timedelta(hours=1), stands.share, stands.is_least,
-            stands.warned is not None, stands.forecast_share, stands.open_hours, stands.known,
+            row.pk, row.project.name, reverse("project", args=[row.project.name]), row.amount,
+            budgets.UNITS[Measure(row.measure)], stands.end - timedelta(hours=1), stands.share,
+            stands.is_least, stands.warned is not None, stands.forecast_share,
+            tuple(sorted(row.warn_at)), stands.open_hours, stands.known,
+            stands.unread,
         )
-        for row, stands in budgets.standings(rows, now)
+        for row, stands in budgets.standings(rows[:_MOST_LINES], now)
     ]  # fmt: skip
     return sorted(found, key=lambda line: -line.used)
+
+
+def _demand_line(month: Month) -> DemandLine:
+    line = DemandLine(
+        site=month.site, interval_min=month.interval_min, next_kw=month.next_kw,
+        closed_hours=month.closed_hours, hours=month.hours, missing=_missing(month),
+    )  # fmt: skip
+    peak = month.peak
+    if peak is None:
+        return line
+    return replace(
+        line, interval_min=peak.length_s // 60, peak_w=peak.mean_w, at=peak.at, charge=peak.charge,
+        is_shared_by_hour=peak.is_shared_by_hour, projects=_drawn([*peak.projects, peak.rest]),
+        racks=_drawn(peak.racks),
+    )  # fmt: skip
+
+
+def _missing(month: Month) -> str:
+    """Say what of a month that goes on was not read; "": nothing is missing."""
+    lacking = month.past_hours - month.closed_hours
+    said = [f"{lacking:,} hours not closed"] if lacking > 0 else []
+    if month.hours_by_mean:
+        said.append(f"{month.hours_by_mean:,} hours by their mean alone")
+    if month.covered is not None and month.covered < 1.0:
+        said.append(f"{_percent(1.0 - month.covered)} of GPU time not read")
+    return ", ".join(said)
+
+
+def _drawn(drawers: Sequence[Drawer]) -> str:
+    """Say who drew most of a peak."""
+    most = sorted(drawers, key=lambda each: -each.share)[:_MOST_DRAWERS]
+    return ", ".join(
+        f"{each.name or 'no job'} {units.percent(each.share)}" for each in most if each.share > 0
+    )
 
 
 def of_job(job: Job) -> str:

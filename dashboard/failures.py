@@ -23,11 +23,13 @@ __all__ = [
     "Line",
     "Spare",
     "answer",
+    "at_least",
     "every",
     "lines",
     "observed_share",
     "per_year",
     "planned",
+    "silent_share",
     "spares",
     "words",
 ]
@@ -35,6 +37,8 @@ __all__ = [
 BY = ((By.COMPONENT, "component"), (By.MODEL, "GPU model"), (By.RACK, "rack"), (By.SITE, "site"))
 RANGES = (("24h", "24 h"), ("7d", "7 d"), ("30d", "30 d"), ("90d", "90 d"), ("365d", "365 d"))
 HOURS_PER_YEAR = 8760.0
+#: Bounds beyond these tell nothing: a time between failures, h, and failures of 1,000 in a year.
+_LEAST_H, _MOST_A_YEAR = 1.0 / 60.0, 1e6
 #: So many spares are compared.
 _MOST_SPARES = 5
 
@@ -73,6 +77,8 @@ def every(hours: float | None) -> str:
     """Return a time between failures: ``40 min``, ``12 h``, ``8 d``, ``5.7 years``; or a dash."""
     if hours is None:
         return units.DASH
+    if hours < _LEAST_H:
+        return "under 1 min"
     if hours < 2.0:
         return f"{units.number(hours * 60.0)} min"
     if hours < 48.0:
@@ -82,11 +88,21 @@ def every(hours: float | None) -> str:
     return f"{units.number(hours / HOURS_PER_YEAR, 1)} years"
 
 
+def at_least(hours: float | None) -> str:
+    """Return the least time between failures: ``over 40 min``; a dash where it tells nothing."""
+    return units.DASH if hours is None or hours < _LEAST_H else f"over {every(hours)}"
+
+
 def per_year(rate_per_h: float | None) -> str:
-    """Return a rate per device-hour as failures of 1,000 devices in a year; or a dash."""
+    """Return a rate per device-hour as failures of 1,000 devices in a year; or a dash.
+
+    After minutes of observation the upper bound is more than anybody reads: over a million.
+    """
     if rate_per_h is None:
         return units.DASH
     rate = 1000.0 * HOURS_PER_YEAR * rate_per_h
+    if rate > _MOST_A_YEAR:
+        return "over a million"
     return units.number(rate, 1 if rate < 100.0 else 0)
 
 
@@ -95,6 +111,13 @@ def observed_share(found: Mapping[str, Any]) -> float:
     fleet = found["fleet"]
     hours = fleet["devices"] * (found["end"] - found["start"]) / 3600.0
     return min(fleet["device_h"] / hours, 1.0) if hours else 0.0
+
+
+def silent_share(found: Mapping[str, Any]) -> float:
+    """Return for which share of their observed and silent time GPUs' agents were silent, 0 to 1."""
+    fleet = found["fleet"]
+    hours = fleet["device_h"] + fleet["silent_h"]
+    return float(fleet["silent_h"] / hours) if hours else 0.0
 
 
 def answer(found: Mapping[str, Any]) -> str:

@@ -14,12 +14,15 @@ from admission.core.fleet_account import Unheld
 from admission.goodput.models import AccountedHour
 from admission.goodput.summing import Asked, By, add_up
 from admission.goodput.told import NOT_TOLD, told_of_fleet
+from admission.jobs.models import Project
 from dashboard import exports, goodput, hours, units
 from telemetry.spans import ParameterError, Span
 
-__all__ = ["Group", "Page", "Wait", "Weekly", "page"]
+__all__ = ["Group", "Page", "Wait", "Weekly", "page", "waited"]
 
 _MOST_LINES = 100
+#: The page of a project tells of so long a wait, s.
+_WAITED_S = 7 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +45,15 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Demand that waited for one reason, GPU-hours, and what of it stood against free GPUs."""
+    """Demand that waited for one reason, GPU-hours, and what of it stood against free GPUs.
+
+    ``money`` is what it comes to; None: nobody has stated that.
+    """
 
     reason: str
     demand_gpu_h: float
     wanted_gpu_h: float
+    money: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,4 +190,15 @@ def _is_known_loss(cause: Mapping[str, Any]) -> bool:
 
 
 def _wait(each: Mapping[str, Any]) -> Wait:
-    return Wait(each["reason"], _hours(each["demand_gpu_s"]), _hours(each["wanted_gpu_s"]))
+    demand_gpu_h, wanted_gpu_h = _hours(each["demand_gpu_s"]), _hours(each["wanted_gpu_s"])
+    return Wait(each["reason"], demand_gpu_h, wanted_gpu_h, each["money"])
+
+
+def waited(project: Project, user: User, now: datetime) -> str:
+    """Return for what a project waited in the last seven days, and what that cost; "": for nothing.
+
+    Seven queries, and more where prices change meanwhile.
+    """
+    span = Span(now.timestamp() - _WAITED_S, now.timestamp())
+    asked = Asked.of(user, span, By.CAUSE, {"project": project.name})
+    return goodput.waited(told_of_fleet(add_up(asked, now.timestamp())))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from admission.core.account import Cause
-from admission.goodput import reading
+from admission.goodput import queue, reading
 from admission.goodput.told import told
 from admission.jobs.models import Job
 from dashboard import units
@@ -39,6 +40,7 @@ class Account:
     """An account as its page shows it. ``cannot_tell``: causes that lie in unknown time.
 
     ``program``: what its models took of what its GPUs can compute; empty: nothing to say.
+    ``waited``: for what it waited since it was submitted, and what that cost; empty: for nothing.
     """
 
     answer: str
@@ -46,28 +48,58 @@ class Account:
     cannot_tell: str
     is_cut: bool
     program: str = ""
+    waited: str = ""
 
 
-def of(job: Job, now: float) -> Account | None:
-    """Return the account of the last day in which a job held GPUs. None: it never held any.
+def of(job: Job, now: datetime) -> Account:
+    """Return the account of the last day in which a job held GPUs, and of all its waiting.
 
     Some queries, and up to a second of a core for hundreds of GPUs.
     """
-    lived = reading.lived(job, now)
+    lived, waits = reading.lived(job, now.timestamp()), queue.of_job(job, now)
     if lived is None:
-        return None
+        return Account(
+            "It has held no GPU yet.", [], "", is_cut=False,
+            waited=waited(told(job.name, None, waits)),
+        )  # fmt: skip
     span = Span(max(lived.start, lived.end - _MOST_S), lived.end)
     try:
-        found = told(job.name, reading.of_job(job, span, now))
+        found = told(job.name, reading.of_job(job, span, now.timestamp()), waits)
     except ParameterError as error:
-        return Account(f"Its account is too much to add up here: {error}", [], "", is_cut=True)
+        return Account(
+            f"Its account is too much to add up here: {error}", [], "", is_cut=True,
+            waited=waited(told(job.name, None, waits)),
+        )  # fmt: skip
     return Account(
         _answer(found),
         [line(each) for each in found["causes"]],
         ", ".join(words(each) for each in found["cannot_tell"]) if _has_unknown(found) else "",
         is_cut=span.start > lived.start,
         program=program(found),
+        waited=waited(found),
     )
+
+
+def waited(found: Mapping[str, Any]) -> str:
+    """Return for what was waited in words, and what that cost; "" for nothing."""
+    waits = found["waiting"]
+    demand_s = sum(each["demand_gpu_s"] for each in waits)
+    if not demand_s:
+        return ""
+    reasons = ", ".join(
+        f"{units.percent(each['demand_gpu_s'] / demand_s)} {each['reason'] or 'no reason told'}"
+        for each in waits[:_NAMED]
+    )
+    said = f"Waited for {_gpu_hours(demand_s)}: {reasons}"
+    if any(each["money"] is None for each in waits):
+        return f"{said}. What that costs is not known: ENERGY_WAITING_GPU_HOUR is not stated"
+    money = sum(each["money"] for each in waits)
+    return f"{said}. That comes to {units.number(money, 2)} {found['currency']}"
+
+
+def _gpu_hours(seconds: float) -> str:
+    hours = seconds / 3600.0
+    return f"{units.number(hours, 1 if hours >= 10.0 else 2)} GPU-hours"
 
 
 def program(found: Mapping[str, Any]) -> str:
@@ -76,7 +108,7 @@ def program(found: Mapping[str, Any]) -> str:
     if not found["goodput"]:
         return ""
     if share is None or known is None:
-        return "Program goodput is not known: no specification states flops_per_step"
+        return "Program goodput is not known: no specification or loop states flops_per_step"
     part = "" if known > 0.995 else f", known for {units.percent(known)} of it"
     verdict = f": {found['program_verdict']}" if found["program_verdict"] else ""
     return f"Program goodput {units.percent(share)} MFU of productive time{part}{verdict}"
@@ -105,8 +137,7 @@ def words(cause: str) -> str:
 
 
 def _answer(found: Mapping[str, Any]) -> str:
-    held = found["gpu_s"] / 3600.0
-    hours = f"{units.number(held, 1 if held >= 10.0 else 2)} GPU-hours"
+    hours = _gpu_hours(found["gpu_s"])
     if found["goodput"] is None:
         return f"{hours} held; its loop has reported no steps, so that its goodput is not known"
     lost = [

@@ -29,6 +29,7 @@ from policies.incidents.places import Places
 from policies.playbooks import visible as seen_runs
 from policies.playbooks.models import PlaybookRun, PlaybookVersion
 from policies.restrictions import visible as seen_restrictions
+from policies.restrictions.kinds import KINDS
 from policies.restrictions.models import Restriction
 from policies.scopes import Bools, Scope, ScopeKind, racks_in
 
@@ -40,6 +41,7 @@ MOST = 20
 _DONE_WITHIN = timedelta(hours=24)
 #: Of what has no racks, jobs are those that rely on it.
 _RELIED_ON = (ScopeKind.LINK, ScopeKind.STORAGE)
+_WITHIN_RACKS = (ScopeKind.NODE, ScopeKind.GPU)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +206,8 @@ class _Place(_About):
         return self.scope in self._places.above(scope)
 
     def _has_node(self, name: str) -> bool:
+        if self.scope.kind in _WITHIN_RACKS:
+            return self.scope == Scope(ScopeKind.NODE, name)
         row = self.fleet.nodes.index_by_name.get(name)
         return row is not None and bool(self.racks[self.fleet.nodes.rack[row]])
 
@@ -216,6 +220,11 @@ def _phases(about: _Place, now: datetime) -> list[int]:
         held = held.filter(key__in=keys)
     else:
         held = held.filter(placement__racks__has_any_keys=about.rack_names)
+    if about.scope.kind is ScopeKind.NODE:
+        held = held.filter(placement__nodes__contains=[about.scope.name])
+    if about.scope.kind is ScopeKind.GPU:
+        node, _, index = about.scope.name.rpartition("/")
+        held = held.filter(placement__gpus__contains={node: [int(index)]})
     return list(dict.fromkeys(held.values_list("phase_id", flat=True)))
 
 
@@ -267,7 +276,12 @@ def acts(user: User, scope: Scope) -> list[Act]:
     made = []
     if href := outages.what_if(scope):
         made.append(Act("what if it fails", href))
-    if user.can(Capability.EDIT_POLICIES):
+    if scope.kind is ScopeKind.SITE:
+        query = urlencode({"site": scope.name})
+        made.append(Act("what cost most", f"{reverse('losses-page')}?{query}"))
+    if user.can(Capability.EDIT_POLICIES) and any(
+        scope.kind in kind.scopes for kind in KINDS.values()
+    ):
         query = urlencode({"scope_kind": scope.kind.value, "scope": scope.name})
         made.append(Act("restrict it", f"{reverse('issue-restriction')}?{query}"))
     if user.can(Capability.RUN_PLAYBOOKS):

@@ -25,6 +25,8 @@ from admission.core.response import first_step
 from admission.directives.models import Directive
 from admission.directives.visible import directives
 from admission.jobs import checkpoints, elements, needs, visible
+from admission.jobs.artifacts import Line as ArtifactLine
+from admission.jobs.artifacts import lines_of
 from admission.jobs.models import Attempt, Dependency, Job, JobEvent, Phase
 from admission.learned.models import Draw, DrawProfile, StartForecast
 from admission.queue import queue_status
@@ -35,6 +37,7 @@ from dashboard.svg import graph
 from dashboard.svg.graph import Box
 from dashboard.templatetags.telemetry_words import lasted
 from fleet.snapshot import FleetArrays
+from headroom.jobs.words import in_bytes, in_cells
 from telemetry.models import CheckpointFact
 
 State = Phase.State
@@ -474,6 +477,32 @@ def artifacts(spec: Mapping[str, Any], phase: Phase) -> list[tuple[str, str]]:
     found = [("image", given.get("image", "")), ("code", given.get("code_revision", ""))]
     found += [(f"data {name}", checksum) for name, checksum in (given.get("data") or {}).items()]
     return [(name, value) for name, value in found if value]
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOn:
+    """An artifact that a phase makes: "train/model", its size and where it is, and its digest."""
+
+    name: str
+    said: str
+    digest: str
+
+
+def handed_on(job: Job) -> list[HandedOn]:
+    """Return the artifacts that a job's phases make, as they are by now. Two queries at most."""
+    return [
+        HandedOn(f"{line.phase}/{line.name}", _where_artifact(line), line.digest)
+        for line in lines_of(job)
+    ]
+
+
+def _where_artifact(line: ArtifactLine) -> str:
+    if line.size_bytes is None:
+        return "not made yet"
+    states = {True: "", False: " (differs)", None: " (missing)"}
+    places = [f"{each.site}{states[each.is_whole]}" for each in line.places]
+    said = f"{in_bytes(line.size_bytes)} at {', '.join(places)}"
+    return f"{said}; {in_cells(line.cells)}" if line.cells else said
 
 
 def _phase_spec(spec: Mapping[str, Any], phase: Phase) -> Mapping[str, Any]:

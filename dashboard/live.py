@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from dashboard import scale, units
 from fleet.snapshot import FleetArrays
+from policies.headroom.binding import Tightest
 from telemetry.summary import DIMENSIONS, FULL_HEAT_MARGIN_C, FleetSummary
 
 Array: TypeAlias = NDArray[Any]
@@ -40,10 +41,11 @@ METRICS = {
             "tightest",
             "Tightest",
             "percent",
-            "left in the tightest dimension",
+            "left of the tightest budget",
             "0 %",
             "100 %",
-            "left of power, heat or links, whichever is least",
+            "left of its power, heat and links, of its feeds, alone too, its site and its cooling"
+            " zone, whichever is least",
         ),
         Metric("power", "Power", "kw", "kW of the budget left", "0 %", "100 %", "of budget left"),
         Metric(
@@ -66,6 +68,9 @@ METRICS = {
     )
 }
 DEFAULT_METRIC = "tightest"
+#: What racks share with others, as the limits of ``tightest.shared``: on pages these are more
+#: dimensions, after those of a rack itself. static/js/fleet.js knows the same.
+SHARED = ("its feed", "its feed if the other fails", "its site", "its cooling zone")
 
 
 def racks_of(fleet: FleetArrays, site: int | None) -> slice:
@@ -76,7 +81,7 @@ def racks_of(fleet: FleetArrays, site: int | None) -> slice:
     return slice(first, last)
 
 
-def margins(summary: FleetSummary, metric: str, stale_after_s: float) -> Array:
+def margins(summary: FleetSummary, shared: Tightest, metric: str, stale_after_s: float) -> Array:
     """Return how much of a metric each rack has left: 1 all, 0 nothing, below 0 over."""
     racks = summary.racks
     if metric == "power":
@@ -92,10 +97,17 @@ def margins(summary: FleetSummary, metric: str, stale_after_s: float) -> Array:
     if metric == "throttle":
         gpus = np.where(racks.gpus > 0, racks.gpus, np.nan)
         return 1.0 - racks.throttling / gpus
-    return racks.tightest
+    return np.fmin(racks.tightest, shared.share)
 
 
-def values(summary: FleetSummary, metric: str) -> Array:
+def _dimensions(summary: FleetSummary, shared: Tightest) -> Array:
+    """Return which budget leaves the least: a place in ``DIMENSIONS``, and ``SHARED`` after it."""
+    racks = summary.racks
+    is_own = ~(shared.share < np.nan_to_num(racks.tightest, nan=np.inf))
+    return np.where(is_own, racks.tightest_dimension, len(DIMENSIONS) + shared.choice)
+
+
+def values(summary: FleetSummary, shared: Tightest, metric: str) -> Array:
     """Return the number that a cell shows, in the unit of ``Metric.kind``."""
     racks = summary.racks
     if metric == "power":
@@ -110,7 +122,7 @@ def values(summary: FleetSummary, metric: str) -> Array:
         return racks.age_s
     if metric == "throttle":
         return racks.throttling.astype(np.float64)
-    return racks.tightest * 100
+    return np.fmin(racks.tightest, shared.share) * 100
 
 
 _DIGITS = {"percent": 0, "kw": 1, "celsius": 0, "count": 0, "age": 1}
@@ -119,24 +131,28 @@ _DIGITS = {"percent": 0, "kw": 1, "celsius": 0, "count": 0, "age": 1}
 def heatmap(
     fleet: FleetArrays,
     summary: FleetSummary,
+    shared: Tightest,
     metric: str,
     *,
     stale_after_s: float,
     site: int | None = None,
 ) -> dict[str, Column]:
-    """Return the racks of a site (by row; None: all) as columns: level, value, all dimensions."""
+    """Return the racks of a site (by row; None: all) as columns: level, value, all dimensions.
+
+    ``shared``: of each rack, the tightest of the budgets that it shares with others.
+    """
     racks, chosen = summary.racks, racks_of(fleet, site)
     stale_nodes = count_by_run(summary.nodes.stale, fleet.node_bounds)
     nodes = np.diff(fleet.node_bounds)
-    margin = margins(summary, metric, stale_after_s)
+    margin = margins(summary, shared, metric, stale_after_s)
     level = scale.levels(margin, stale=(stale_nodes >= nodes) & (nodes > 0), seen=racks.seen)
     columns: dict[str, tuple[Array, int]] = {
         "id": (fleet.racks.ids, 0),
         "level": (level, 0),
-        "value": (values(summary, metric), _DIGITS[METRICS[metric].kind]),
+        "value": (values(summary, shared, metric), _DIGITS[METRICS[metric].kind]),
         "stale_nodes": (np.where(racks.seen, stale_nodes, nodes), 0),
-        "tightest": (racks.tightest * 100, 0),
-        "dimension": (racks.tightest_dimension, 0),
+        "tightest": (np.fmin(racks.tightest, shared.share) * 100, 0),
+        "dimension": (_dimensions(summary, shared), 0),
         "load_kw": (racks.load_w / 1000, 1),
         "measured_kw": (racks.measured_w / 1000, 1),
         "enforced_kw": (racks.enforced_w / 1000, 1),
@@ -202,8 +218,3 @@ def says(metric: Metric, level: int, stale_nodes: int) -> str:
     elif stale_nodes:
         words += f", {units.count(stale_nodes, 'node')} stale"
     return words
-
-
-def dimension_name(code: int) -> str:
-    """Return "power", "heat" or "links"; empty where there is none."""
-    return DIMENSIONS[code] if 0 <= code < len(DIMENSIONS) else ""

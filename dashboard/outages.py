@@ -220,9 +220,9 @@ def about(scope: Scope, fleet: FleetArrays) -> Named:
     return Named(scopes.words(scope), scopes.href(fleet, scope))
 
 
-def over_lines(found: Consequences, fleet: FleetArrays) -> list[Line]:
-    """Return the budgets that would be exceeded, those by most first."""
-    return [_line(each, fleet) for each in found.over]
+def over_lines(found: Sequence[Over], fleet: FleetArrays) -> list[Line]:
+    """Return the budgets that would be exceeded, with their pages."""
+    return [_line(each, fleet) for each in found]
 
 
 def _line(each: Over, fleet: FleetArrays) -> Line:

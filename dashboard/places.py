@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,8 +70,13 @@ class Place:
     parts: list[Parts]
 
 
-def place(headroom: Headroom, scope: Scope) -> Place:
-    """Return a place of one of :data:`KINDS`. Raises :class:`~policies.scopes.UnknownScope`."""
+def place(
+    headroom: Headroom, scope: Scope, sent_bits_per_s: Mapping[str, float] | None = None
+) -> Place:
+    """Return a place of one of :data:`KINDS`. Raises :class:`~policies.scopes.UnknownScope`.
+
+    ``sent_bits_per_s``: of a link, what it sends by class of traffic.
+    """
     fleet, row = headroom.fleet, row_of(headroom.fleet, scope)
     line = conditions.lines(headroom, scope.kind, [row])[0]
     load, budget, unit = _budget(scope.kind, line)
@@ -90,6 +95,10 @@ def place(headroom: Headroom, scope: Scope) -> Place:
         bound=line["bound"].sentence if line["bound"] else "",
         facts=[
             *facts(fleet, row, line),
+            *(
+                Fact(f"sent, {name}", quantity(bits_per_s, "bit/s"))
+                for name, bits_per_s in (sent_bits_per_s or {}).items()
+            ),
             Fact("readings", _known(line), is_bad=bool(line["stale"])),
         ],
         parts=[each for each in _parts(headroom, scope, row) if each.all],
@@ -133,7 +142,8 @@ def _figure(line: Line, name: str, column: str, unit: str) -> Iterator[Fact]:
     value = line[column]
     if not math.isnan(value):
         is_left = "headroom" in column or "margin" in column
-        yield Fact(name, quantity(value, unit), is_bad=is_left and value < 0)
+        told = units.took(value) if unit == "s" else quantity(value, unit)
+        yield Fact(name, told, is_bad=is_left and value < 0)
 
 
 def _of_domain(fleet: FleetArrays, row: int, line: Line) -> Iterator[Fact]:

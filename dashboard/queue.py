@@ -247,7 +247,11 @@ def brief(now: float) -> Brief | None:
     cycle = queue_status.read()
     if cycle is None:
         return None
-    needs = (ReasonToken.DEPENDENCY_PENDING, ReasonToken.DEPENDENCY_NEVER_MET)
+    needs = {
+        ReasonToken.DEPENDENCY_PENDING,
+        ReasonToken.DEPENDENCY_NEVER_MET,
+        ReasonToken.ARTIFACT_PENDING,
+    }
     waits = [each for each in cycle.counts if each.reason not in needs]
     free = [each for each in waits if each.reason != ReasonToken.ON_HOLD]
     oldest = max(free, key=lambda each: each.oldest_s, default=None)

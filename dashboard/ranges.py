@@ -22,8 +22,12 @@ PRESETS = (
 )
 #: The zone in which times are told, as in the URL, and in words.
 ZONES = (("utc", "UTC"), ("local", "local time"))
-#: What a span is compared with, as in the URL.
-BEFORE = "before"
+#: What a span is compared with, as in the URL, and in words. static/js/timeline.js knows the same.
+COMPARISONS = (
+    ("before", "the range before"),
+    ("24h", "24 h earlier"),
+    ("7d", "7 d earlier"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,8 @@ class RangePicker:
     error: str = ""
     field: str = ""
     zone: str = "utc"
-    is_compared: bool = False
+    #: one of ``COMPARISONS``; empty: with nothing
+    compared: str = ""
     #: other parameters of the page, which its links keep
     kept: Mapping[str, str] = made(default_factory=dict)
     life: Span | None = None
@@ -86,15 +91,21 @@ class RangePicker:
         ]
 
     @property
-    def comparison(self) -> Choice:
-        """The link that compares with the range before, or no more."""
-        href = self._href(self._asked, is_compared=not self.is_compared)
-        return Choice(href, "compare with the range before", self.is_compared)
+    def comparisons(self) -> list[Choice]:
+        """The links that compare with an earlier range; that of the chosen one, no more."""
+        return [
+            Choice(
+                self._href(self._asked, compared="" if value == self.compared else value),
+                words,
+                value == self.compared,
+            )
+            for value, words in COMPARISONS
+        ]
 
     @property
     def hidden(self) -> dict[str, str]:
         """Parameters that a form for another span keeps."""
-        return self._how(self.zone, is_compared=self.is_compared)
+        return self._how(self.zone, self.compared)
 
     @property
     def is_whole(self) -> bool:
@@ -130,17 +141,15 @@ class RangePicker:
             return {"range": self.span.range}
         return {"from": _iso(self.span.start)} if self.span.live else self._ends
 
-    def _href(
-        self, span: Mapping[str, str], *, zone: str = "", is_compared: bool | None = None
-    ) -> str:
-        compared = self.is_compared if is_compared is None else is_compared
-        return "?" + urlencode({**span, **self._how(zone or self.zone, is_compared=compared)})
+    def _href(self, span: Mapping[str, str], *, zone: str = "", compared: str | None = None) -> str:
+        beside = self.compared if compared is None else compared
+        return "?" + urlencode({**span, **self._how(zone or self.zone, beside)})
 
-    def _how(self, zone: str, *, is_compared: bool) -> dict[str, str]:
+    def _how(self, zone: str, compared: str) -> dict[str, str]:
         return {
             **self.kept,
             **({} if zone == "utc" else {"zone": zone}),
-            **({"compare": BEFORE} if is_compared else {}),
+            **({"compare": compared} if compared else {}),
         }
 
 
@@ -162,15 +171,16 @@ def read(
     try:
         if zone not in dict(ZONES):
             raise ParameterError("zone", f"give one of {', '.join(dict(ZONES))}")
-        if compare not in ("", BEFORE):
-            raise ParameterError("compare", f"give {BEFORE}, or leave it out")
+        known = dict(COMPARISONS)
+        if compare and compare not in known:
+            raise ParameterError("compare", f"give one of {', '.join(known)}, or leave it out")
         asked = any(params.get(name) for name in ("range", "from", "to"))
         span = spans.parse(params, life.end if life else now, default) if asked else usual
     except ParameterError as error:
         return RangePicker(usual, str(error), error.field, kept=kept, life=life)
     return RangePicker(
         span if life is None else _within(span, life),
-        zone=zone, is_compared=bool(compare), kept=kept, life=life,
+        zone=zone, compared=compare, kept=kept, life=life,
     )  # fmt: skip
 
 

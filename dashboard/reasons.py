@@ -21,6 +21,7 @@ MEANINGS: dict[str, str] = {
     ReasonToken.ON_HOLD: "Somebody holds it, or a policy wants it looked at",
     ReasonToken.DEPENDENCY_NEVER_MET: "What it waits for can never come about any more",
     ReasonToken.DEPENDENCY_PENDING: "A phase or job before it is not as far as it has to be",
+    ReasonToken.ARTIFACT_PENDING: "What it takes of an earlier phase is not there for it yet",
     ReasonToken.POWER_PREFERENCE: "It agreed to wait, and a later hour is cheaper or cleaner",
     ReasonToken.QUOTA_EXCEEDED: "Its project holds as much as it may",
     ReasonToken.RESTRICTED: "A restriction in force keeps it out of every place it could go to",

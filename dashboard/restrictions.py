@@ -14,6 +14,7 @@ from django.urls import NoReverseMatch, reverse
 
 from accounts.models import User
 from accounts.visibility import Visibility
+from admission.goodput import costs
 from admission.jobs.models import Job
 from dashboard import conditions, scale, units
 from fleet.snapshot import FleetArrays
@@ -413,6 +414,48 @@ def reach(fleet: FleetArrays, scope: Scope) -> int | None:
         return int(gpus_in(fleet, scope).sum())
     except UnknownScope:
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class CostLine:
+    """One amount of what a restriction cost, in words; empty where it is not known."""
+
+    name: str
+    value: str
+    note: str
+
+
+def cost(row: Restriction, user: User, now: datetime) -> tuple[list[CostLine], str]:
+    """Return what a restriction cost, and what of it is not known. Three queries at most."""
+    try:
+        found = costs.of_restriction(row, user, now)
+    except costs.NotKnown as why:
+        return [], str(why)
+    currency, hours = settings.ENERGY_CURRENCY, found.gpu_s / 3600.0
+    note = "held back" if row.kind == RestrictionKind.POWER_CAP_W else "nobody could hold them"
+    if found.shared_gpu_s:
+        share = units.percent(found.shared_gpu_s / found.gpu_s)
+        note += f"; {share} while others asked for the same"
+    lines = [CostLine("GPU-hours", units.number(hours, 2), note)]
+    for name, amount in (
+        ("kWh", found.kwh),
+        (f"{currency} of energy", found.energy),
+        (f"{currency} of GPU-hours", found.gpu_hours),
+    ):
+        if amount.value is not None:
+            part = "" if amount.known == 1.0 else f"known of {units.percent(amount.known)} of it"
+            lines.append(CostLine(name, units.number(amount.value, 2), part))
+        elif found.gpu_s:
+            lines.append(CostLine(name, "", "not known"))
+    return lines, _not_told(found)
+
+
+def _not_told(found: costs.Cost) -> str:
+    """Say which of the hours that a restriction touched are not in its cost."""
+    said = [f"{found.missing:,} hours without an account"] if found.missing else []
+    said += ["the hour that goes on"] if found.open else []
+    said += ["projects that are not yours"] if found.is_own else []
+    return ", ".join(said)
 
 
 def measures(events: Sequence[RestrictionEvent], cycle: int) -> list[tuple[str, dict[str, Any]]]:

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dashboard import units
+from dashboard import scopes, units
+from fleet.tables import FleetArrays
 from policies.rollouts.evidence import METRICS
 from policies.rollouts.judging import GuardState
 from policies.rollouts.machine import RolloutState
 from policies.rollouts.showing import Shown
+from policies.scopes import Scope, ScopeKind
+from telemetry.versions.running import Running
 
-__all__ = ["GuardRow", "guard_rows", "imbalance_rows", "tag_of"]
+__all__ = ["GuardRow", "VersionRow", "guard_rows", "imbalance_rows", "tag_of", "version_rows"]
+
+#: A version that no more nodes than these run is told with their names.
+_NAMED = 8
 
 _TAGS = {
     RolloutState.HELD: " warning",
     RolloutState.ROLLING_BACK: " error",
     RolloutState.ROLLED_BACK: " error",
 }
+_FIELD_WORDS = {"vbios": "VBIOS", "nic_firmware": "NIC firmware", "nccl": "NCCL"}
 _GUARD_TAGS = {GuardState.WORSE: " error", GuardState.UNSEEN: " warning"}
 
 
@@ -84,3 +91,28 @@ def imbalance_rows(shown: Shown) -> list[tuple[str, str]]:
     """Return by how much the arms differ, the most first, in standard deviations."""
     found = sorted(shown.run.imbalance.items(), key=lambda each: -abs(each[1]))
     return [(name, f"{value:+.2f} SD") for name, value in found]
+
+
+@dataclass(frozen=True)
+class VersionRow:
+    """A version that nodes report; ``nodes``: names and pages of these, where they are few."""
+
+    field: str
+    version: str
+    count: int
+    nodes: list[tuple[str, str]]
+
+
+def version_rows(found: Sequence[Running], fleet: FleetArrays) -> list[VersionRow]:
+    """Return what nodes run, as a table shows it."""
+    return [
+        VersionRow(
+            _FIELD_WORDS.get(each.field, each.field.replace("_", " ")),
+            each.version,
+            len(each.nodes),
+            [(name, scopes.href(fleet, Scope(ScopeKind.NODE, name))) for name in each.nodes]
+            if len(each.nodes) <= _NAMED
+            else [],
+        )
+        for each in found
+    ]

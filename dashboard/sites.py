@@ -3,35 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
-from django.urls import reverse
 
-from dashboard import live, scopes, units
+from dashboard import scopes, units
 from dashboard.state import View
-from fleet.groups import sum_by
+from dashboard.tightest import Soonest, Tightest, at_site, domain_of, soonest_at, zones_at
 from fleet.snapshot import DOMAIN_KINDS
 from policies.scopes import Scope, ScopeKind
-
-
-@dataclass(frozen=True)
-class Tightest:
-    """The site, power domain, cooling zone or rack with the least left at a site."""
-
-    #: share left, below 0 when over
-    share: float
-    #: "feed b2", "rack A04"
-    name: str
-    #: "3.1 kW", "4 °C over slowdown"
-    left: str
-    #: its page
-    href: str
-
-    @property
-    def is_over(self) -> bool:
-        return self.share < 0
 
 
 @dataclass(frozen=True)
@@ -49,6 +30,11 @@ class SiteTile:
     #: (database id, name, °C) of the rack with the hottest GPU
     hottest: tuple[int, str, float] | None
     tightest: Tightest | None
+    #: what forecasts claim to be exceeded next
+    soonest: Soonest | None
+    #: the cooling zones with the least left, and how many there are
+    zones: list[Tightest]
+    zones_all: int
     racks: int
     throttling_gpus: int
     throttling_racks: int
@@ -60,6 +46,11 @@ class SiteTile:
     @property
     def has_budget(self) -> bool:
         return self.budget_w > 0
+
+    @property
+    def is_read(self) -> bool:
+        """Whether anything of it is read now: else nobody knows what throttles."""
+        return not math.isnan(self.measured_w)
 
     @property
     def share(self) -> float:
@@ -90,7 +81,10 @@ def tiles(view: View, stale_agents: Mapping[int, int]) -> list[SiteTile]:
                 budget_w=float(sites.budget_w[row]),
                 is_lowered=bool(lowered_w[row] <= sites.budget_w[row]),
                 hottest=_hottest(view, int(sites.hottest_rack[row])),
-                tightest=_tightest(view, row),
+                tightest=at_site(view, row),
+                soonest=soonest_at(view, row),
+                zones=zones_at(view, row),
+                zones_all=int((fleet.zones.site == row).sum()),
                 racks=int(sites.racks[row]),
                 throttling_gpus=int(sites.throttling[row]),
                 throttling_racks=int(sites.throttling_racks[row]),
@@ -115,75 +109,6 @@ def _hottest(view: View, rack: int) -> tuple[int, str, float] | None:
     return int(racks.ids[rack]), str(racks.names[rack]), hottest_c
 
 
-def _tightest(view: View, site: int) -> Tightest | None:
-    """Return what has the least share left: the site, a power domain, cooling zone or rack."""
-    candidates = (
-        *_tightest_site(view, site),
-        *_tightest_domains(view, site),
-        *_tightest_zones(view, site),
-        *_tightest_rack(view, site),
-    )
-    known = [c for c in candidates if not math.isnan(c.share)]
-    return min(known, key=lambda c: c.share, default=None)
-
-
-def _tightest_site(view: View, site: int) -> Iterator[Tightest]:
-    sites = view.summary.sites
-    budget_w, load_w = float(sites.budget_w[site]), float(sites.load_w[site])
-    if budget_w > 0:
-        href = reverse("site-conditions", args=[str(view.fleet.sites.names[site])])
-        yield Tightest(1.0 - load_w / budget_w, "the site", _watts(budget_w - load_w), href)
-
-
-def _tightest_domains(view: View, site: int) -> Iterator[Tightest]:
-    domains, now = view.fleet.domains, view.summary.domains
-    for row in np.flatnonzero(domains.site == site).tolist():
-        name, kind = str(domains.names[row]), DOMAIN_KINDS[domains.kind[row]]
-        usable_w, left_w = float(now.usable_w[row]), float(now.headroom_w[row])
-        share = left_w / usable_w if usable_w > 0 else math.nan
-        words = name if name.startswith(kind) else f"{kind} {name}"
-        scope = Scope(ScopeKind.POWER_DOMAIN, str(domains.paths[row]))
-        yield Tightest(share, words, _watts(left_w), scopes.href(view.fleet, scope))
-
-
-def _tightest_zones(view: View, site: int) -> Iterator[Tightest]:
-    fleet = view.fleet
-    load_w = sum_by(view.summary.racks.load_w, fleet.racks.zone, len(fleet.zones))
-    capacities_w = view.limits.budget_of(ScopeKind.ZONE, fleet.zones.capacity_w)
-    for row in np.flatnonzero(fleet.zones.site == site).tolist():
-        capacity_w = float(capacities_w[row])
-        left_w = capacity_w - float(load_w[row])
-        share = left_w / capacity_w if capacity_w > 0 else math.nan
-        name = f"cooling of zone {fleet.zones.names[row]}"
-        scope = Scope(ScopeKind.ZONE, str(fleet.zones.paths[row]))
-        yield Tightest(share, name, _watts(left_w), scopes.href(fleet, scope))
-
-
-def _tightest_rack(view: View, site: int) -> Iterator[Tightest]:
-    first, last = view.fleet.rack_bounds[site : site + 2].tolist()
-    racks, shares = view.summary.racks, view.summary.racks.tightest[first:last]
-    if np.isnan(shares).all():
-        return
-    row = first + int(np.nanargmin(shares))
-    dimension = live.dimension_name(int(racks.tightest_dimension[row]))
-    if dimension == "heat":
-        left = _degrees(float(racks.heat_margin_c[row]))
-    elif dimension == "links":
-        left = f"{units.percent(1.0 - float(racks.link_use[row]))} of its busiest link left"
-    else:
-        left = _watts(float(racks.budget_w[row] - racks.load_w[row]))
-    href = reverse("rack", args=[int(view.fleet.racks.ids[row])])
-    yield Tightest(float(racks.tightest[row]), f"rack {view.fleet.racks.names[row]}", left, href)
-
-
-def _watts(left_w: float) -> str:
-    return f"{units.kilowatts(abs(left_w))} kW {'over' if left_w < 0 else 'left'}"
-
-
-def _degrees(left_c: float) -> str:
-    return f"{units.celsius(abs(left_c))} {'over its' if left_c < 0 else 'to'} slowdown limit"
-
-
 @dataclass(frozen=True)
 class Total:
     """All sites together. W."""
@@ -192,15 +117,23 @@ class Total:
     racks: int
     load_w: float
     budget_w: float
-    #: the site with the least share left
-    fullest: SiteTile | None
+    #: the site with the tightest place of all
+    tightest: SiteTile | None
+    #: sites at which something is claimed to be exceeded soon
+    soon: list[SiteTile]
     throttling_racks: int
     unexpected_racks: int
     stale_agents: int
+    #: whether any site is read now
+    is_read: bool
 
     @property
     def share(self) -> float:
         return self.load_w / self.budget_w if self.budget_w > 0 else math.nan
+
+    @property
+    def is_over(self) -> bool:
+        return self.share > 1
 
 
 def total(shown: list[SiteTile]) -> Total:
@@ -211,14 +144,24 @@ def total(shown: list[SiteTile]) -> Total:
         racks=sum(tile.racks for tile in shown),
         load_w=sum(tile.load_w for tile in shown),
         budget_w=sum(tile.budget_w for tile in budgeted),
-        fullest=max(budgeted, key=lambda tile: tile.share, default=None),
+        tightest=min(
+            (tile for tile in shown if tile.tightest),
+            key=lambda tile: tile.tightest.rank if tile.tightest else (True, math.inf),
+            default=None,
+        ),
+        soon=[tile for tile in shown if tile.soonest],
         throttling_racks=sum(tile.throttling_racks for tile in shown),
         unexpected_racks=sum(tile.unexpected_racks for tile in shown),
         stale_agents=sum(tile.stale_agents for tile in shown),
+        is_read=any(tile.is_read for tile in shown),
     )
 
 
 # --- Power tree ----------------------------------------------------------------------------------
+
+
+#: Where more power domains than this would be shown, those below the topmost are told in a line.
+MOST_DOMAINS = 60
 
 
 @dataclass(frozen=True)
@@ -235,6 +178,9 @@ class Branch:
     alone_w: float
     other: str
     children: tuple[Branch, ...]
+    #: how many power domains below it are not shown, and which of them has the least left
+    hidden: int = 0
+    tightest: Tightest | None = None
 
     @property
     def is_over(self) -> bool:
@@ -261,13 +207,35 @@ class Branch:
         )
 
 
-def power_tree(view: View, site: int) -> tuple[Branch, ...]:
-    """Return the topmost power domains of a site, by name, with those below them."""
+def power_trees(view: View, rows: Sequence[int]) -> list[tuple[Branch, ...]]:
+    """Return the topmost power domains of sites, by row, by name, with those below them.
+
+    Of more than ``MOST_DOMAINS`` in all, those below the topmost are counted, and the tightest of
+    them is told.
+    """
+    is_large = int(np.isin(view.fleet.domains.site, rows).sum()) > MOST_DOMAINS
+    return [_tree(view, row, is_large=is_large) for row in rows]
+
+
+def _tree(view: View, site: int, *, is_large: bool) -> tuple[Branch, ...]:
     domains = view.fleet.domains
     below: dict[int, list[int]] = {}
     for row in np.flatnonzero(domains.site == site).tolist():
         below.setdefault(int(domains.parent[row]), []).append(row)
-    return _branches(view, below, -1)
+    return _topmost(view, below) if is_large else _branches(view, below, -1)
+
+
+def _topmost(view: View, below: Mapping[int, list[int]]) -> tuple[Branch, ...]:
+    return tuple(_collapsed(view, row, _all_below(below, row)) for row in below.get(-1, []))
+
+
+def _collapsed(view: View, row: int, hidden: list[int]) -> Branch:
+    found = _branch(view, row, ())
+    return replace(found, hidden=len(hidden), tightest=domain_of(view, hidden))
+
+
+def _all_below(below: Mapping[int, list[int]], parent: int) -> list[int]:
+    return [each for row in below.get(parent, []) for each in (row, *_all_below(below, row))]
 
 
 def _branches(view: View, below: Mapping[int, list[int]], parent: int) -> tuple[Branch, ...]:

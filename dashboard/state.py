@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -22,6 +22,7 @@ from fleet.cache import Cache
 from fleet.snapshot import FleetArrays
 from policies.headroom import power
 from policies.headroom.columns import Floats
+from policies.headroom.evaluate import Headroom
 from policies.headroom.inputs import Limits, Reservations
 from policies.scopes import ScopeKind
 from telemetry import frame, summary
@@ -50,6 +51,8 @@ class View:
     limits: Limits
     #: what each power domain carries if the other half of its pair fails, W; NaN: it has none
     alone_w: Floats
+    #: of a few seconds ago, for what is not read of racks; None: of another inventory
+    headroom: Headroom | None = None
     once: Once = field(default_factory=Once)
 
     @property
@@ -104,7 +107,8 @@ def _made(now: float) -> View:
     headroom = moments.current().headroom
     if headroom.fleet is not fleet:  # it has changed since: the next view has it
         return view_of(fleet, readings, now, Reservations.none(fleet), Limits.none(fleet))
-    return view_of(fleet, readings, now, headroom.reservations, headroom.limits)
+    found = view_of(fleet, readings, now, headroom.reservations, headroom.limits)
+    return replace(found, headroom=headroom)
 
 
 def view_of(
@@ -139,7 +143,7 @@ def view_of(
         now,
         limits,
         power.failover(fleet, racks, domains, carried.domains.idle).load_w,
-        Once(time.thread_time() - began),
+        once=Once(time.thread_time() - began),
     )
 
 

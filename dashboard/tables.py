@@ -7,17 +7,19 @@ moments stand in it with their raw values while a file is made (``dashboard/expo
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from html import escape
 from html.parser import HTMLParser
 from typing import Final
 
 from accounts.edge.csv_text import utc_iso
 
-__all__ = ["Column", "Table", "Value", "mark", "read", "slug", "titles"]
+__all__ = ["Column", "Table", "Value", "as_cards", "mark", "read", "slug", "titles"]
 
 Value = str | int | float | None
 
@@ -166,9 +168,54 @@ class _Reader(HTMLParser):
 
 def titles(html: str) -> list[str]:
     """Return the titles of the columns of a table, as its page has them."""
+    return list(_titles(html[: html.find("</thead>") + len("</thead>")]))
+
+
+@functools.lru_cache(maxsize=256)
+def _titles(head: str) -> tuple[str, ...]:
+    """Heads hardly ever change, and panels are polled every few seconds."""
     reader = _Reader()
-    reader.feed(html[: html.find("</thead>") + len("</thead>")])
-    return [cell.text for cell in reader.head]
+    reader.feed(head)
+    return tuple(cell.text for cell in reader.head)
+
+
+#: What each part of a table is to a screen reader; browsers forget it of parts that are laid out
+#: anew.
+_ROLES: Final = {"table": "table", "thead": "rowgroup", "tbody": "rowgroup", "tr": "row"}
+_PART = re.compile(r"<(table|thead|tbody|tr|th|td)(?=[\s>])([^>]*)((?=>\s*\N{EN DASH}?\s*</td>))?")
+
+
+def as_cards(html: str, titles: Sequence[str]) -> str:
+    """Return a table whose rows a narrow window can show as blocks of a title and a value.
+
+    Each cell below the head has the title of its column as ``data-label``, and each part its role;
+    the table has the class ``cards``. Cells over several columns have no title, and those that hold
+    nothing, or a dash, the attribute ``data-blank``: a block leaves them out.
+    """
+    at, in_head = 0, False
+
+    def told(found: re.Match[str]) -> str:
+        nonlocal at, in_head
+        tag, given, blank = found.groups()
+        if tag in _ROLES:
+            at = 0
+            in_head = tag == "thead" or (in_head and tag == "tr")
+            more = f' role="{_ROLES[tag]}"'
+        else:
+            label = "" if in_head or "colspan" in given or at >= len(titles) else titles[at]
+            at += 1
+            more = f' role="{_cell_role(tag, in_head=in_head)}"'
+            more += f' data-label="{escape(label)}"' if label else ""
+            more += "" if blank is None else " data-blank"
+        return f"{found[0]}{more}"
+
+    return _PART.sub(told, html).replace('class="', 'class="cards ', 1)
+
+
+def _cell_role(tag: str, *, in_head: bool) -> str:
+    if tag == "td":
+        return "cell"
+    return "columnheader" if in_head else "rowheader"
 
 
 def read(html: str, hidden: Iterable[int] = ()) -> Table:

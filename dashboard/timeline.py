@@ -48,8 +48,8 @@ MEASURES: dict[Kind, tuple[Measure, ...]] = {
     Kind.HOST: (
         Measure("cpu_util", "CPU", "%", digits=1),
         Measure("mem_used", "Memory in use", "GiB", 2**-30, 1),
-        Measure("net_rx_bytes_per_s", "Network in", "MB/s", 1e-6, 1),
-        Measure("net_tx_bytes_per_s", "Network out", "MB/s", 1e-6, 1),
+        Measure("net_rx_bytes_per_s", "Network in", "Gbit/s", 8e-9, 3),
+        Measure("net_tx_bytes_per_s", "Network out", "Gbit/s", 8e-9, 3),
         Measure("power_w", "Power besides GPUs", "W"),
         Measure("cpu_power_w", "Power of the CPUs", "W"),
         Measure("psi_cpu", "CPU stall", "%", digits=1),
@@ -124,6 +124,7 @@ class Timeline:
     #: Ratings to draw where no reading says them.
     slowdown_c: float | None = None
     sm_max_mhz: float | None = None
+    capacity_bits_per_s: float | None = None
     #: Id of the element whose ``data-budget-w`` says the budget: it is kept up to date.
     limits_of: str = ""
     #: Meters among the sources, by id.

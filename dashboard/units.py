@@ -56,6 +56,13 @@ def age(seconds: float | None) -> str:
     return f"{seconds / 86_400:.0f} d"
 
 
+def took(seconds: float) -> str:
+    """Return how long something takes, however short: ``21.0 µs``, ``3.2 ms``, ``2 min``."""
+    if 0.0 < seconds < 1e-3:
+        return f"{number(seconds * 1e6, 1)} µs"
+    return f"{number(seconds * 1e3, 1)} ms" if 0.0 < seconds < 1.0 else age(seconds)
+
+
 def count(amount: int, one: str, many: str = "") -> str:
     """Return ``1 rack`` or ``3 racks``."""
     return f"{amount:,} {one if amount == 1 else many or one + 's'}"

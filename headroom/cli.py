@@ -316,6 +316,31 @@ def slurm_let_go(run_dir: Path) -> None:
     click.echo(f"{done.jobs} jobs and {done.nodes} nodes were let go")
 
 
+@slurm.command("measure")
+@click.option(
+    "--shared-dir",
+    type=_FOLDER,
+    envvar="HEADROOM_SLURM_SHARED_DIR",
+    required=True,
+    help="As given to run. [env: HEADROOM_SLURM_SHARED_DIR]",
+)
+@click.option("--job", envvar="SLURM_JOB_ID", required=True, help="[default: the one it is in]")
+def slurm_measure(shared_dir: Path, job: str) -> None:
+    """Measure the artifacts that this job says it makes, once its command has succeeded.
+
+    The last line of a batch script: it ends with 126 where one is not there.
+    """
+    from headroom.slurm.commands import Slurm
+    from headroom.slurm.measuring import measure_of
+    from headroom.work.inputs import Refused
+
+    try:
+        measure_of(job, shared_dir, Slurm())
+    except Refused as error:
+        click.echo(f"Error: {error}", err=True)
+        sys.exit(126)
+
+
 @main.group()
 def kueue() -> None:
     """Stand between a cluster with Kueue and the server: docs/how-to/turn-on-beside-kueue.md."""

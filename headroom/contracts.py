@@ -220,7 +220,8 @@ class JobColumns(Columns, kw_only=True):
     gradients of other ranks (on average). ``lost_share`` is the share of the time outside of steps:
     saves, evaluation, pauses, preparing. ``rank_spread`` is how much longer than the median rank's
     steps those of the slowest take, without waiting for others; ``slowest_rank`` is that rank where
-    it stands out. ``rank_mem_bytes`` is the most that any rank has held.
+    it stands out. ``rank_mem_bytes`` is the most that any rank has held. ``flops_per_step`` is what
+    the model takes in a step, of all ranks together.
     """
 
     job: list[Name]
@@ -235,6 +236,7 @@ class JobColumns(Columns, kw_only=True):
     rank_spread: list[Annotated[float, Meta(ge=0, le=1e9)] | None] | None = None
     slowest_rank: list[Annotated[int, Meta(ge=0, le=2**31 - 1)] | None] | None = None
     rank_mem_bytes: list[_Bytes | None] | None = None
+    flops_per_step: list[Annotated[float, Meta(gt=0, le=1e30)] | None] | None = None
 
 
 class LimitKind(enum.StrEnum):

@@ -5,14 +5,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from headroom import heartbeat
 from headroom.agent.devices import ColumnBuffer
+from headroom.agent.versions import Versions
 from headroom.client import Client
 from headroom.contracts import JobColumns, NodeReport
 from lab import enroll
@@ -27,6 +28,7 @@ from lab.teams import Teams
 from lab.twin import Twin
 from lab.twin.network import Network
 from lab.twin.storage import Storage
+from lab.versions import versions_of
 from lab.work import Machines, WorkPolls
 
 log = logging.getLogger(__name__)
@@ -53,6 +55,8 @@ MAX_PENDING_BYTES = 96 * 2**20
 #: Agents' clocks are off by about this; one of them by more.
 CLOCK_SPREAD_S = 0.02
 ODD_CLOCK_S = -1.6
+#: Machines of the twin have no kernel to ask for versions.
+NO_SYS = Path("/nonexistent")
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,8 @@ class Source:
     clock_off_s: float
     limits: Limits
     nodes: tuple[int, ...] = ()
+    #: of each of these by its name, what is to be told of its versions
+    versions: Mapping[str, Versions] = field(default_factory=dict)
     site: int | None = None
     #: the machines of the site that run what is queued
     machines: Machines | None = None
@@ -91,6 +97,8 @@ class Stage:
     twin: Twin
     inventory: str
     agents: Sequence[enroll.AgentSpec]
+    #: what nodes report of their versions, by their names: of those that are not there nothing
+    versions: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     #: what is to happen once the agents push
     begin: Callable[[], None] = lambda: None
     #: what is to happen before each step of the twin
@@ -102,7 +110,7 @@ def demo_stage(settings: Settings) -> Stage:
     fleet = make_fleet(gpus=settings.gpus)
     queued = queue_nodes(fleet) if settings.teams else None
     twin = Twin(fleet, seed=settings.seed, queued=queued)
-    return Stage(twin, inventory_yaml(fleet), agent_specs(fleet))
+    return Stage(twin, inventory_yaml(fleet), agent_specs(fleet), versions_of(fleet))
 
 
 class Demo:
@@ -227,11 +235,16 @@ class Demo:
                 clock_off_s=float(off),
                 limits=Limits({name: number[name] for name in spec.nodes}),
                 nodes=tuple(number[name] for name in spec.nodes),
+                versions={name: self._versions(name) for name in spec.nodes},
                 site=sites[spec.sites[0]] if spec.sites else None,
                 machines=self._machines(sites[spec.sites[0]]) if spec.sites else None,
             )
             for spec, client, off in zip(specs, clients, off_s, strict=True)
         ]
+
+    def _versions(self, node: str) -> Versions:
+        """Return what tells of the versions of a node, as its agent does."""
+        return Versions(node, [lambda: self._stage.versions.get(node, {})], sys=NO_SYS)
 
     def _machines(self, site: int) -> Machines | None:
         """Return the machines of a site that run queued jobs; None: there are none."""
@@ -281,6 +294,9 @@ class Demo:
             source.sender.outbox.add(
                 nodes=reports,
                 limits=source.limits.take_reports(),
+                versions=[
+                    told for report in reports for told in source.versions[report.node].due()
+                ],
                 sent_at=frames[-1].node_time(source.nodes[0], at[-1]),
             )
         # What a site that is cut off has to tell waits, and is told once it is not.

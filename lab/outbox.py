@@ -23,6 +23,7 @@ from headroom.contracts import (
     MeterColumns,
     NodeReport,
     TelemetryBatch,
+    VersionReport,
     row_count,
 )
 from headroom.layouts import Encoder, Layout, joined, layout_of
@@ -110,6 +111,7 @@ class Outbox:
         meters: MeterColumns | None = None,
         jobs: JobColumns | None = None,
         limits: list[LimitReport] | None = None,
+        versions: list[VersionReport] | None = None,
         sent_at: float | None = None,
     ) -> None:
         """Make the next batch of these readings and keep it."""
@@ -129,6 +131,7 @@ class Outbox:
                 meters=meters,
                 jobs=jobs,
                 limits=limits or [],
+                versions=versions or [],
             )
             rows = self._as_rows(batch)
             body = compress_batch(batch) if rows is None else rows

@@ -21,6 +21,7 @@ from headroom.contracts import (
     NodeReport,
     XidColumns,
 )
+from headroom.traffic import reading_of
 from lab.fleet import GPUS_PER_NODE
 from lab.twin import Conditions, Twin, XidLine
 from lab.twin.network import Network
@@ -93,6 +94,7 @@ class Frame:
             "latency_s": network.latency_s.round(9),
             "retransmits_per_s": network.retransmits_per_s.round(3),
             "errors": network.errors.copy(),
+            **{reading_of(each): sent.round() for each, sent in network.sent_by_class().items()},
         }
         self._rack_w = twin.rack_w.round(-1)
         self._rack_j = twin.rack_energy_j.round()

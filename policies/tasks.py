@@ -8,7 +8,7 @@ from celery import shared_task
 from django.utils import timezone
 
 from policies import loop
-from policies.rules import store
+from policies.rules import store, under_way
 
 
 @shared_task
@@ -22,3 +22,9 @@ def evaluate() -> bool:
 def forget() -> None:
     """Delete old episodes and replays of rules."""
     store.prune(timezone.now())
+
+
+@shared_task
+def follow_replays() -> None:
+    """Give up replays of rules whose worker has ended."""
+    under_way.give_up_dead()

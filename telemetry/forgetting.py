@@ -45,6 +45,7 @@ _EVENTS = (
     _Events("telemetry_eccevent", "gpu_id", "at"),
     _Events("telemetry_lemonfinding", "gpu_id", "since", "ended_at IS NOT NULL"),
     _Events("telemetry_xidevent", "node_id", "ts"),
+    _Events("telemetry_agentsilence", "agent_id", "since"),
     _Events("telemetry_limitreport", "node_id", "received_at"),
 )
 

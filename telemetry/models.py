@@ -119,6 +119,9 @@ class Agent(models.Model):
 
     # What its last batch said.
     last_seen_at = models.DateTimeField(null=True, blank=True)
+    heard_to = models.DateTimeField(
+        null=True, editable=False, help_text="Its newest reading, by its own clock"
+    )
     lag_s = models.FloatField(
         null=True, blank=True, help_text="From its newest reading to our receipt of it, s"
     )
@@ -175,6 +178,24 @@ class Agent(models.Model):
         self.hint = tokens.hint(secret)
         self.revoked_at = None
         return secret
+
+
+class AgentSilence(models.Model):
+    """A time of which an agent has no readings, from the last before it to the first after it."""
+
+    agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="silences")
+    since = models.DateTimeField()
+    until = models.DateTimeField()
+
+    class Meta:
+        ordering = ["-since"]
+        constraints = [
+            models.UniqueConstraint(fields=["agent", "since"], name="agent_silence_key"),
+        ]
+        indexes = [models.Index(fields=["until"], name="agent_silence_until")]
+
+    def __str__(self) -> str:
+        return f"{self.agent}: {self.since:%Y-%m-%d %H:%M:%S} to {self.until:%Y-%m-%d %H:%M:%S}"
 
 
 class ScopeGeneration(models.Model):

@@ -339,8 +339,10 @@ def refused_jobs(
     refused: dict[str, BatchError] = {}
     if not scope.any_job:
         unplaced -= placed.were_here(scope, unplaced, newest_ts)
-        foreign = unplaced.intersection(reported)
-        foreign |= placed.known(unplaced - foreign)
+        known = placed.known(unplaced)
+        just_placed = placed.just_placed(scope, known)
+        unplaced -= just_placed
+        foreign = unplaced.intersection(known.union(reported))
         refused = {name: checks.foreign_job(name, scope) for name in sorted(foreign)}
     left = _jobs.admit(scope.agent_id, unplaced - refused.keys())
     most = settings.TELEMETRY_MAX_JOB_NAMES_PER_AGENT

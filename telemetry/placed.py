@@ -23,6 +23,7 @@ __all__ = [
     "invalidate",
     "job_of",
     "jobs",
+    "just_placed",
     "known",
     "provide",
     "were_here",
@@ -30,7 +31,7 @@ __all__ = [
 
 #: A job that was placed, or whose grace has ended, is seen in every process within this time, s.
 MAX_AGE_S = 2.0
-#: At least so long lies between two looks, however many unknown names come, s.
+#: At least so long lies between two looks, however many names come that are of no job, s.
 _LEAST_AGE_S = 0.5
 
 Ids: TypeAlias = frozenset[int]
@@ -80,6 +81,9 @@ class _Places:
             return found
         # What was placed a moment ago may not be known yet.
         return self._here(scope, names, _LEAST_AGE_S)
+
+    def just_placed(self, scope: AgentScope, names: Collection[str]) -> set[str]:
+        return self._here(scope, names, 0.0) if names else set()
 
     def are_here(self, scope: AgentScope, names: Collection[str]) -> bool:
         return not names or len(self._here(scope, names, MAX_AGE_S)) == len(names)
@@ -152,6 +156,15 @@ def here(scope: AgentScope, names: Collection[str]) -> set[str]:
     A query each 2 s, and one more where placements have changed since.
     """
     return _places.here(scope, names)
+
+
+def just_placed(scope: AgentScope, names: Collection[str]) -> set[str]:
+    """Return which of ``names`` are of jobs placed on the agent's nodes at this moment.
+
+    For names that :func:`here` has not and :func:`known` has: they may have been placed since the
+    last look. One query, and one more where placements have changed since.
+    """
+    return _places.just_placed(scope, names)
 
 
 def are_here(scope: AgentScope, names: Collection[str]) -> bool:

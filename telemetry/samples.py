@@ -152,7 +152,7 @@ METER = _table("meter_sample", "meter_id", float8="power_w energy_j", float4="te
 JOB = _table(
     "job_sample",
     "job_id",
-    float8="loss step_time_s samples_per_s tokens_per_s",
+    float8="loss step_time_s samples_per_s tokens_per_s flops_per_step",
     float4="data_wait_s sync_s lost_share rank_spread",
     int8="step rank_mem_bytes",
     int4="slowest_rank",

@@ -43,6 +43,7 @@ WHERE position.agent_id = new.agent_id AND position.boot_id = new.boot_id
 _NOTE_AGENTS = """
 UPDATE telemetry_agent AS agent
 SET last_seen_at = new.last_seen_at,
+    heard_to = greatest(agent.heard_to, new.heard_to),
     lag_s = coalesce(new.lag_s, agent.lag_s),
     skew_s = new.skew_s,
     version = coalesce(new.version, agent.version),
@@ -52,11 +53,36 @@ SET last_seen_at = new.last_seen_at,
     errors = coalesce(new.errors, agent.errors),
     last_error = coalesce(new.last_error, agent.last_error)
 FROM unnest(%s::bigint[], %s::timestamptz[], %s::float8[], %s::float8[], %s::text[], %s::bigint[],
-            %s::bigint[], %s::bigint[], %s::bigint[], %s::text[])
+            %s::bigint[], %s::bigint[], %s::bigint[], %s::text[], %s::timestamptz[])
     AS new (id, last_seen_at, lag_s, skew_s, version, spooled_batches, dropped_batches,
-            thinned_rows, errors, last_error)
+            thinned_rows, errors, last_error, heard_to)
 WHERE agent.id = new.id
   AND (agent.last_seen_at IS NULL OR agent.last_seen_at <= new.last_seen_at)
+"""
+
+# ``greatest`` passes NULL over: of an agent that was never heard nothing was missed.
+_NOTE_SILENCES = """
+INSERT INTO telemetry_agentsilence (agent_id, since, until)
+SELECT agent.id, greatest(new.since, agent.heard_to), new.until
+FROM unnest(%s::bigint[], %s::timestamptz[], %s::timestamptz[]) AS new (id, since, until)
+JOIN telemetry_agent AS agent ON agent.id = new.id
+WHERE new.until > greatest(new.since, agent.heard_to) + %s * interval '1 second'
+ON CONFLICT (agent_id, since) DO NOTHING
+"""
+
+# What is left of each silence on both sides, unless readings may be so far apart.
+_FILL_SILENCES = """
+WITH filled AS (
+    DELETE FROM telemetry_agentsilence
+    WHERE agent_id = %(agent_id)s AND since < %(until)s AND until > %(since)s
+    RETURNING since, until
+)
+INSERT INTO telemetry_agentsilence (agent_id, since, until)
+SELECT %(agent_id)s, rest.since, rest.until
+FROM filled, LATERAL (VALUES (filled.since, %(since)s), (%(until)s, filled.until))
+    AS rest (since, until)
+WHERE rest.until > rest.since + %(gap_s)s * interval '1 second'
+ON CONFLICT (agent_id, since) DO NOTHING
 """
 
 _NOTE_REFUSALS = """
@@ -130,6 +156,7 @@ class AgentNote(NamedTuple):
     thinned_rows: int | None
     errors: int | None
     last_error: str | None
+    heard_to: datetime | None
 
 
 class Refusal(NamedTuple):
@@ -241,7 +268,26 @@ def save_xids(cursor: Cursor[Any], lines: list[XidLine]) -> None:
 def note_agents(cursor: Cursor[Any], notes: list[AgentNote]) -> None:
     """Save the status of agents by their newest batches."""
     if notes:
-        cursor.execute(_NOTE_AGENTS, _transposed(notes, 10))
+        cursor.execute(_NOTE_AGENTS, _transposed(notes, 11))
+
+
+def note_silences(
+    cursor: Cursor[Any], found: list[tuple[int, datetime | None, datetime]], *, gap_s: float
+) -> None:
+    """Write down silences of over ``gap_s`` by agent, before agents are noted.
+
+    Each begins when it says, or where its agent was last heard if that is later, or it says none.
+    """
+    if found:
+        cursor.execute(_NOTE_SILENCES, [*_transposed(found, 3), gap_s])
+
+
+def fill_silences(
+    cursor: Cursor[Any], agent_id: int, since: datetime, until: datetime, *, gap_s: float
+) -> None:
+    """Take a time of which an agent has readings after all out of its silences."""
+    given = {"agent_id": agent_id, "since": since, "until": until, "gap_s": gap_s}
+    cursor.execute(_FILL_SILENCES, given)
 
 
 def note_refusals(cursor: Cursor[Any], refusals: list[Refusal]) -> None:

@@ -32,6 +32,7 @@ from telemetry.positions import Position, TooFarAhead
 from telemetry.rollups import marks
 from telemetry.rows import Directory, Gathered, Mount
 from telemetry.samples import Rows
+from telemetry.silences import Silences
 from telemetry.stream import Message
 from telemetry.throttle.follower import Follower, Found
 from telemetry.tiers import raw_width as partition_width
@@ -69,6 +70,7 @@ class Writer:
         self._jobs: dict[str, int] = {}
         self._mounts: dict[Mount, int] = {}
         self._noted: dict[int, sql.AgentNote] = {}
+        self._silences = Silences()
         #: whether the last round took as much as a round may take
         self.has_more = False
 
@@ -113,6 +115,7 @@ class Writer:
             checkpoints.save(cursor, fresh)
             versions.save(cursor, fresh)
             self._positions.save(cursor, positions)
+            self._silences.save(cursor, fresh, time.time())
             sql.note_agents(cursor, self._notes(messages))
             sql.note_refusals(cursor, [_refusal(*each) for each in refused])
         metrics.DUPLICATES.inc(len(messages) - len(fresh))
@@ -127,7 +130,7 @@ class Writer:
         """Return what is to be noted of agents: of those that went on as before, now and then."""
         notes = [
             note
-            for note in _notes(messages)
+            for note in _notes(messages, self._silences)
             if _is_news(note, self._noted.get(note.agent_id), settings.STALE_AFTER_S / 2)
         ]
         self._noted.update((note.agent_id, note) for note in notes)
@@ -264,7 +267,7 @@ def _take(messages: list[Message], positions: dict[sql.PositionKey, Position]) -
     return fresh
 
 
-def _notes(messages: list[Message]) -> list[sql.AgentNote]:
+def _notes(messages: list[Message], silences: Silences) -> list[sql.AgentNote]:
     """Return the status of each agent by the message of its that was sent last.
 
     A batch of fixed-width rows has no text of errors: that is the last typed one's.
@@ -276,10 +279,13 @@ def _notes(messages: list[Message]) -> list[sql.AgentNote]:
             known = found.get(message.agent_id)
             if known is None or message.sent_at > known.sent_at:
                 found[message.agent_id] = message
-    return [_note(message, typed.get(agent_id)) for agent_id, message in last.items()]
+    return [
+        _note(message, typed.get(agent_id), silences.heard_to(agent_id))
+        for agent_id, message in last.items()
+    ]
 
 
-def _note(last: Message, typed: Message | None) -> sql.AgentNote:
+def _note(last: Message, typed: Message | None, heard_to: datetime | None) -> sql.AgentNote:
     """Return the status of an agent by a message of its, and by its last typed one."""
     status, span = last.status, last.packed.span
     errors = typed.status if typed else None
@@ -294,18 +300,27 @@ def _note(last: Message, typed: Message | None) -> sql.AgentNote:
         thinned_rows=status.thinned_rows if status else None,
         errors=status.errors if status else None,
         last_error=errors.last_error if errors else None,
+        heard_to=heard_to,
     )
 
 
 def _is_news(note: sql.AgentNote, known: sql.AgentNote | None, after_s: float) -> bool:
     """Say whether a note has more to tell than that the agent is still there."""
-    if known is None or abs((note.last_seen_at - known.last_seen_at).total_seconds()) >= after_s:
+    if known is None or _are_apart(note.last_seen_at, known.last_seen_at, after_s):
+        return True
+    if _are_apart(note.heard_to, known.heard_to, after_s):
         return True
     told = (note.dropped_batches, note.thinned_rows, note.errors, note.version)
     before = (known.dropped_batches, known.thinned_rows, known.errors, known.version)
     is_said = note.last_error is not None and note.last_error != known.last_error
     is_set = abs(note.skew_s - known.skew_s) > _CLOCK_NEWS_S
     return told != before or is_said or is_set
+
+
+def _are_apart(one: datetime | None, other: datetime | None, by_s: float) -> bool:
+    if one is None or other is None:
+        return one is not other
+    return abs((one - other).total_seconds()) >= by_s
 
 
 def _refusal(message: Message, refusals: Refusals) -> sql.Refusal:

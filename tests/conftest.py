@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
+from importlib import import_module
 
 import hypothesis
 import pytest
 from django.conf import settings
 from django.db import connection, transaction
 from pytest_django import DjangoDbBlocker
+from xdist import is_xdist_worker  # type: ignore[import-untyped]
 from xdist.remote import Producer  # type: ignore[import-untyped]
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
@@ -17,6 +20,8 @@ from tests import data_sets, owner
 # No example fails for being slow: on a busy machine any of them may be.
 hypothesis.settings.register_profile("headroom", deadline=None)
 hypothesis.settings.load_profile("headroom")
+# What `make test` asks for: half as many examples where a test says no number of its own.
+hypothesis.settings.register_profile("quick", deadline=None, max_examples=50)
 
 
 #: Folders whose files share a server that takes half a minute to start: one process has them all.
@@ -33,6 +38,25 @@ class _Scheduling(LoadFileScheduling):  # type: ignore[misc] # xdist has no type
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
     return _Scheduling(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Have each process import the tests from elsewhere on, before all collect them in one order.
+
+    In a new checkout none is compiled yet, which takes longer than all else of collecting: what
+    one process has compiled by then the others read. An import that fails does so again where
+    pytest collects it, and is told there.
+    """
+    config = session.config
+    if not is_xdist_worker(session) or config.args_source != config.ArgsSource.TESTPATHS:
+        return
+    files = sorted((config.rootpath / "tests").rglob("test_*.py"))
+    process = int(config.workerinput["workerid"].removeprefix("gw"))  # type: ignore[attr-defined]
+    start = len(files) * process // config.workerinput["workercount"]  # type: ignore[attr-defined]
+    for file in files[start:] + files[:start]:
+        with suppress(Exception, pytest.skip.Exception):
+            import_module(".".join(file.relative_to(config.rootpath).with_suffix("").parts))
 
 
 def pytest_configure() -> None:

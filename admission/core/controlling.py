@@ -15,6 +15,7 @@ import numpy as np
 from admission.core.allocation.allocations import Allocations, busy
 from admission.core.allocation.reservation import AllocationArrays, Bools, drawn
 from admission.core.request import Request
+from admission.core.snapshot import Draws
 from fleet.groups import sum_by
 from physics.hardware.drivers import LEAST_POWER_SHARE
 from policies.controller.control import Budgets, Controlled, Kind, Memory, Plant, Units
@@ -30,6 +31,7 @@ __all__ = [
     "at_rest",
     "brought_down",
     "budgets_of",
+    "draws_of",
     "plant_of",
     "steadied",
     "still_w",
@@ -292,6 +294,30 @@ def brought_down(
     gives_any = sum_by(is_given[arrays.gpu], arrays.gpu_allocation, count) > 0
     peak_w = np.where(gives_any, np.minimum(most_w, arrays.peak_w), arrays.peak_w)
     return down, replace(arrays, peak_w=peak_w)
+
+
+def draws_of(
+    headroom: Headroom, held: Allocations, units: Units, found: Controlled
+) -> dict[str, Draws]:
+    """Return what each elastic job that may be capped draws now, and without a cap, by key.
+
+    What it draws now may be held by a cap: what is missing is by the law of power
+    (:attr:`Controlled.full_w`).
+    """
+    arrays, load_w = held.arrays, headroom.summary.gpus.load_w
+    missing_w = np.zeros(len(load_w))
+    missing_w[units.gpu] = np.maximum(found.full_w[units.unit] - load_w[units.gpu], 0.0)
+    missing_w *= 1.0 + headroom.host_share[headroom.fleet.gpus.node]
+    now_w = drawn(arrays, headroom.fleet, headroom.summary).watts
+    full_w = now_w + sum_by(missing_w[arrays.gpu], arrays.gpu_allocation, len(arrays))
+    may_cap = set(units.id.tolist())
+    draws = {}
+    for attempt, rows in held.each():
+        if attempt.request.is_elastic and attempt.id in may_cap:
+            gpus = len(attempt.placement.gpus)
+            by_gpu_w = (float(each[rows].sum()) / gpus for each in (now_w, full_w))
+            draws[attempt.request.key] = Draws(*by_gpu_w)
+    return draws
 
 
 def _owned(

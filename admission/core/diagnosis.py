@@ -33,6 +33,17 @@ _AGAINST = {
     FailureCause.SOFTWARE: "read what it said last: headroom logs JOB",
     FailureCause.UNKNOWN: "look at the node: it went without a trace",
 }
+#: What helps where it is known what failed, by component, before that.
+_AGAINST_WHAT = {
+    (FailureCause.NETWORK, "storage"): "look at the store that it could not read or write, and at "
+    "who else uses it",
+    (FailureCause.NETWORK, "service"): "look at the service that it could not reach: headroom logs "
+    "JOB says which",
+    (FailureCause.UNKNOWN, "collective"): "look for the rank that did not come to the collective: "
+    "headroom logs JOB has what each said last",
+    (FailureCause.UNKNOWN, "gpu"): "CUDA did not say why: read headroom logs JOB, and see whether "
+    "jobs fail there again",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +59,8 @@ class Found:
 def of_failure(attempt: str, ended: str, cause: FailureCause, component: str) -> Found:
     """Return what ended an attempt; ``ended`` is how, such as "was lost"."""
     what = component.replace("_", " ")
-    return Found(
-        f"failure_{cause.value}", f"{attempt} {ended}: {cause.value}, {what}", _AGAINST[cause]
-    )
+    lever = _AGAINST_WHAT.get((cause, component), _AGAINST[cause])
+    return Found(f"failure_{cause.value}", f"{attempt} {ended}: {cause.value}, {what}", lever)
 
 
 def of_account(causes: Mapping[str, int]) -> Found | None:
@@ -72,7 +82,9 @@ def of_account(causes: Mapping[str, int]) -> Found | None:
         return Found(Cause.UNKNOWN.value, verdict, LEVERS[Cause.UNKNOWN], steps)
     if not worst or lost[worst] < _SMALL:
         productive = quantity(shares.get(Cause.PRODUCTIVE, 0.0), "%")
-        verdict = f"{productive} of its time is productive, and no loss is over {_SMALL:.0%}"
+        verdict = (
+            f"{productive} of its time is productive, and no loss is over {quantity(_SMALL, '%')}"
+        )
         return Found("none", verdict, "look at its kernels: its account shows nothing", steps)
     verdict = f"{worst.replace('_', ' ')} takes {quantity(lost[worst], '%')} of its time"
     return Found(worst, verdict, LEVERS[worst], steps)

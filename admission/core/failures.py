@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -30,10 +30,14 @@ __all__ = [
     "Sign",
     "failures_of",
     "lemons_of",
+    "observed",
     "rates",
 ]
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+#: Times from a start to an end, Unix s.
+Times = Sequence[tuple[float, float]]
 
 
 class Cause(enum.StrEnum):
@@ -42,7 +46,7 @@ class Cause(enum.StrEnum):
     HARDWARE = "hardware"
     #: power and cooling
     PLANT = "plant"
-    #: between nodes
+    #: between nodes, and to storage and services that they ask
     NETWORK = "network"
     #: the program itself
     SOFTWARE = "software"
@@ -62,13 +66,27 @@ class Kind(enum.StrEnum):
     #: hardware slowed a GPU of the node: its power supply, or heat
     POWER_BRAKE = "power_brake"
     HEAT = "heat"
+    #: a command's output tells of hardware, of which nothing was logged
+    TOLD_MEMORY = "told_memory"
+    TOLD_NVLINK = "told_nvlink"
+    TOLD_GPU = "told_gpu"
     #: a critical incident of a link of the site, and the job was on several nodes
     LINK = "link"
-    #: an error that a program brings about, and how the work of a job ended by itself
+    #: output tells of storage that failed
+    STORAGE = "storage"
+    #: an error that a program brings about, and an exception that ended it
     PROGRAM_ERROR = "program_error"
+    EXCEPTION = "exception"
+    #: output tells of a connection to a service
+    CONNECTION = "connection"
+    #: the work of a job ended by itself, and nothing says more
     EXIT = "exit"
     #: all trace of the work of a job is gone
     NODE_LOST = "node_lost"
+    #: output tells of collectives: one broke, CUDA did not know why, one was not done in time
+    BROKEN = "collective_broken"
+    UNCLEAR = "unclear"
+    HUNG = "collective_hung"
     #: a rule or a playbook drained the node
     DRAIN = "drain"
 
@@ -81,10 +99,19 @@ CAUSES: Mapping[Kind, Cause] = {
     Kind.GPU: Cause.HARDWARE,
     Kind.POWER_BRAKE: Cause.PLANT,
     Kind.HEAT: Cause.PLANT,
+    Kind.TOLD_MEMORY: Cause.HARDWARE,
+    Kind.TOLD_NVLINK: Cause.HARDWARE,
+    Kind.TOLD_GPU: Cause.HARDWARE,
     Kind.LINK: Cause.NETWORK,
+    Kind.STORAGE: Cause.NETWORK,
     Kind.PROGRAM_ERROR: Cause.SOFTWARE,
+    Kind.EXCEPTION: Cause.SOFTWARE,
+    Kind.CONNECTION: Cause.NETWORK,
     Kind.EXIT: Cause.SOFTWARE,
     Kind.NODE_LOST: Cause.UNKNOWN,
+    Kind.BROKEN: Cause.NETWORK,
+    Kind.UNCLEAR: Cause.UNKNOWN,
+    Kind.HUNG: Cause.UNKNOWN,
     Kind.DRAIN: Cause.UNKNOWN,
 }
 #: The component that a failure is counted for.
@@ -96,17 +123,33 @@ COMPONENTS: Mapping[Kind, str] = {
     Kind.GPU: "gpu",
     Kind.POWER_BRAKE: "power",
     Kind.HEAT: "cooling",
+    Kind.TOLD_MEMORY: "gpu_memory",
+    Kind.TOLD_NVLINK: "nvlink",
+    Kind.TOLD_GPU: "gpu",
     Kind.LINK: "network",
+    Kind.STORAGE: "storage",
     Kind.PROGRAM_ERROR: "program",
+    Kind.EXCEPTION: "program",
+    Kind.CONNECTION: "service",
     Kind.EXIT: "program",
     Kind.NODE_LOST: "node",
+    Kind.BROKEN: "network",
+    Kind.UNCLEAR: "gpu",
+    Kind.HUNG: "collective",
     Kind.DRAIN: "node",
 }
 #: Causes that count for rates: a program fails wherever it runs.
 COUNTED = tuple(cause for cause in Cause if cause is not Cause.SOFTWARE)
 
 _ORDER = {kind: place for place, kind in enumerate(Kind)}
-_HARDWARE = frozenset(kind for kind in Kind if CAUSES[kind] is Cause.HARDWARE)
+#: Hardware that tells of itself: what a command says of it is its word alone.
+_HARDWARE = frozenset({Kind.GPU_MEMORY, Kind.NVLINK, Kind.GPU})
+_OF_NODE = _HARDWARE | {Kind.NODE_LOST, Kind.DRAIN}
+#: Ends that a job has by itself: one after the other on a node are of as many failures.
+_ENDS = frozenset({
+    Kind.TOLD_MEMORY, Kind.TOLD_NVLINK, Kind.TOLD_GPU, Kind.STORAGE, Kind.EXCEPTION,
+    Kind.CONNECTION, Kind.BROKEN, Kind.UNCLEAR, Kind.HUNG, Kind.EXIT,
+})  # fmt: skip
 #: So long after a sign, another on the same node is of the same failure, s: of a sign of hardware
 #: (it comes again and again; a job takes its time to end; a drain waits for a rule), of a lost
 #: node, and of a job's end (a log may be a little behind).
@@ -121,8 +164,8 @@ _EXPLAINS_S = 600.0
 class Sign:
     """Something recorded. ``begins``: it is a failure, even if it stands alone.
 
-    It holds from ``at`` to ``until``. ``nodes`` are those that it may be of; one is where it was
-    seen. ``job`` is a key "job/phase/attempt".
+    It holds from ``at`` to ``until``, and had begun unseen ``before_s`` before ``at``, s. ``nodes``
+    are those that it may be of; one is where it was seen. ``job`` is a key "job/phase/attempt".
     """
 
     kind: Kind
@@ -133,6 +176,7 @@ class Sign:
     job: str = ""
     begins: bool = True
     until: float | None = None
+    before_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -164,8 +208,11 @@ class Failure:
 
     @property
     def is_of_node(self) -> bool:
-        """Whether it is of one node, as far as anybody knows: not of its plant or its program."""
-        return len(self.nodes) == 1 and self.cause in (Cause.HARDWARE, Cause.UNKNOWN)
+        """Whether it is of one node, as far as anybody knows: not of its plant or its program.
+
+        What a command says of its node is no proof against it.
+        """
+        return len(self.nodes) == 1 and self.kind in _OF_NODE
 
     @property
     def gpu(self) -> int:
@@ -181,19 +228,34 @@ class Failure:
 
 @dataclass(frozen=True, eq=False)
 class Exposure:
-    """When each node was observed in a span, an element for each. Times are Unix s.
+    """When nodes were observed in a span: the times of which their agents have readings.
 
-    ``start`` is after ``end`` where a node was not. ``heard`` is when it was last heard at all.
+    ``start`` and ``end`` are of those times, Unix s, an element for each, and ``watch`` says whose
+    they are, in ascending order. ``watch_of_node`` is the row of a node's watch, -1: it has none.
     """
 
     start: Floats
     end: Floats
-    heard: Floats
+    watch: Ints
+    watch_of_node: Ints
 
     @property
     def seconds(self) -> Floats:
         """For how long each node was observed, s."""
-        return np.maximum(np.nan_to_num(self.end - self.start, neginf=0.0), 0.0)
+        return self._of_nodes(self.end - self.start)
+
+    @property
+    def silent_s(self) -> Floats:
+        """For how long each node was not, between the first and the last time that it was, s."""
+        goes_on = np.r_[False, self.watch[1:] == self.watch[:-1]]
+        before = np.r_[0.0, self.end[:-1]]
+        return self._of_nodes(np.where(goes_on, self.start - before, 0.0))
+
+    def _of_nodes(self, seconds: Floats) -> Floats:
+        # The last element is that of nodes without a watch: theirs is -1.
+        watches = int(self.watch_of_node.max(initial=-1)) + 1
+        added = np.bincount(self.watch, seconds, watches + 1).astype(np.float64)
+        return added[self.watch_of_node]
 
     def holds(self, failure: Failure) -> bool:
         """Say whether one of the nodes of a failure was observed as it came.
@@ -201,10 +263,10 @@ class Exposure:
         It may be told of after its node fell silent: the end of a job there, or a drain, within an
         hour. What a log had from before the node was observed is not in it.
         """
-        nodes = np.array(failure.nodes, dtype=np.int64)
-        start, heard = self.start[nodes], self.heard[nodes]
-        is_seen = (start < self.end[nodes]) & (start <= failure.at)
-        return bool((is_seen & (failure.at <= heard + _TOLD_WITHIN_S)).any())
+        watches = self.watch_of_node[np.array(failure.nodes, dtype=np.int64)]
+        here = np.isin(self.watch, watches)
+        is_seen = (self.start <= failure.at) & (failure.at <= self.end + _TOLD_WITHIN_S)
+        return bool((here & is_seen).any())
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,7 +301,7 @@ def failures_of(signs: Iterable[Sign]) -> list[Failure]:
 
     Signs that do not begin a failure are left out unless they explain one.
     """
-    ordered = sorted(signs, key=lambda each: (each.at, _ORDER[each.kind]))
+    ordered = sorted(signs, key=_when)
     found: list[Failure] = []
     by_node: dict[int, list[Failure]] = defaultdict(list)
     explaining = [each for each in ordered if each.kind in _EXPLAIN]
@@ -261,6 +323,20 @@ def failures_of(signs: Iterable[Sign]) -> list[Failure]:
     for failure in found:
         failure.signs.sort(key=lambda each: (_ORDER[each.kind], each.at))
     return found
+
+
+def observed(agents: Iterable[tuple[float, float, Times]], within: tuple[float, float]) -> Times:
+    """Return the times in which one at least of some agents was heard, in order and apart.
+
+    Of each agent the first and the last moment at which it was heard at all, Unix s, and its
+    silences. ``within`` are the ends of what is asked for.
+    """
+    heard = [
+        (max(start, within[0]), min(end, within[1]))
+        for first, last, silences in agents
+        for start, end in _without(first, last, silences)
+    ]
+    return _together(heard)
 
 
 def rates(failures: Floats, exposure_s: Floats, confidence: float = 0.95) -> Rates:
@@ -291,15 +367,40 @@ def lemons_of(found: Sequence[Failure], exposure_s: Floats) -> Lemons:
     return Lemons(tuple(np.flatnonzero(flagged).tolist()), failures, failures / rows.size)
 
 
+def _without(start: float, end: float, silences: Times) -> Iterator[tuple[float, float]]:
+    """Yield what is left of a time without ``silences``."""
+    for since, until in _together(silences):
+        yield start, min(since, end)
+        start = max(start, until)
+    yield start, end
+
+
+def _together(times: Times) -> Times:
+    """Return ``times`` in order, as one where they touch, without empty ones."""
+    found: list[tuple[float, float]] = []
+    for start, end in sorted(times):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        elif start < end:
+            found.append((start, end))
+    return found
+
+
+_OF_COLLECTIVES = (Kind.BROKEN, Kind.UNCLEAR, Kind.HUNG)
 #: What only explains a failure, and which signs the failure has to have for it.
 _EXPLAIN: Mapping[Kind, tuple[Kind, ...]] = {
     Kind.POWER_OUTAGE: (Kind.NODE_LOST,),
     Kind.COOLING_OUTAGE: (Kind.NODE_LOST,),
     Kind.POWER_BRAKE: (Kind.NODE_LOST, *_HARDWARE),
     Kind.HEAT: (Kind.NODE_LOST, *_HARDWARE),
-    Kind.LINK: (Kind.NODE_LOST, Kind.EXIT),
-    Kind.PROGRAM_ERROR: (Kind.EXIT,),
+    Kind.LINK: (Kind.NODE_LOST, Kind.EXIT, Kind.CONNECTION, *_OF_COLLECTIVES),
+    Kind.PROGRAM_ERROR: (Kind.EXIT, Kind.EXCEPTION, Kind.UNCLEAR),
 }
+
+
+def _when(sign: Sign) -> tuple[float, int, tuple[int, ...], str]:
+    """Return the place of a sign in time; those of one moment are in an order of their own."""
+    return sign.at, _ORDER[sign.kind], sign.nodes, sign.text
 
 
 def _is_of_place(sign: Sign) -> bool:
@@ -310,8 +411,13 @@ def _is_of_place(sign: Sign) -> bool:
 def _joined(sign: Sign, by_node: Mapping[int, list[Failure]]) -> Failure | None:
     """Return the failure that a sign is of, the latest on one of its nodes; None: of none."""
     latest = [by_node[node][-1] for node in sign.nodes if by_node.get(node)]
-    near = [each for each in latest if sign.at - each.latest <= _within_s(sign, each)]
+    near = [each for each in latest if _is_near(sign, each)]
     return max(near, key=lambda each: each.at, default=None)
+
+
+def _is_near(sign: Sign, failure: Failure) -> bool:
+    within_s = _within_s(sign, failure)
+    return within_s >= 0.0 and sign.at - sign.before_s - failure.latest <= within_s
 
 
 def _within_s(sign: Sign, failure: Failure) -> float:
@@ -323,7 +429,7 @@ def _within_s(sign: Sign, failure: Failure) -> float:
         return _AFTER_HARDWARE_S
     if failure.has(Kind.DRAIN) and not is_lost:
         return -1.0
-    if sign.kind is Kind.EXIT or (sign.kind is Kind.NODE_LOST and not is_lost):
+    if sign.kind in _ENDS or (sign.kind is Kind.NODE_LOST and not is_lost):
         return -1.0
     return _AFTER_END_S
 

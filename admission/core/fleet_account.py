@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from typing import TypeVar
 
@@ -28,8 +28,10 @@ from admission.core.account import (
     accounts,
 )
 
-__all__ = ["CAUSES", "FLEET_LEVERS", "HELD", "FleetAccount", "Gangs", "Parts", "Unheld",
-           "fleet_account", "gang_accounts"]  # fmt: skip
+__all__ = [
+    "CAUSES", "FLEET_LEVERS", "HELD", "FleetAccount", "Gangs", "Onto", "Parts", "Unheld", "chosen",
+    "fleet_account", "gang_accounts",
+]  # fmt: skip
 
 S = TypeVar("S", bound=GpuSpans)
 
@@ -138,10 +140,10 @@ def fleet_account(
     told = [Whole(cause=Cause.IDLE, **vars(idle)), Whole(cause=Cause.BUSY, **vars(busy))]
     gangs = replace(gangs, part_spans=[*told, *gangs.part_spans])
     pieces = _holdings(parts, gangs, **span)
-    nobodys = _chosen(pieces.held, pieces.gang < 0)
+    nobodys = chosen(pieces.held, pieces.gang < 0)
     unheld, free = _unheld(parts, nobodys, busy, idle, drained, **span)
     is_held = pieces.gang >= 0
-    held = replace(gangs, held=_chosen(pieces.held, is_held), gang=pieces.gang[is_held])
+    held = replace(gangs, held=chosen(pieces.held, is_held), gang=pieces.gang[is_held])
     return replace(_summed(parts, [unheld, *_gang_rows(parts, held, **span)]), free=free)
 
 
@@ -150,7 +152,7 @@ def gang_accounts(parts: Parts, gangs: Gangs, *, start_us: int, end_us: int) -> 
     span = {"start_us": start_us, "end_us": end_us}
     pieces = _holdings(parts, gangs, **span)
     is_held = pieces.gang >= 0
-    held = replace(gangs, held=_chosen(pieces.held, is_held), gang=pieces.gang[is_held])
+    held = replace(gangs, held=chosen(pieces.held, is_held), gang=pieces.gang[is_held])
     return _summed(parts, _gang_rows(parts, held, **span))
 
 
@@ -309,13 +311,13 @@ class Onto:
         count = np.searchsorted(self._keys, one.gpu, side="right") - first
         which = np.repeat(np.arange(one.gpu.size), count)
         nth = np.arange(which.size) - np.repeat(np.cumsum(count) - count, count)
-        return replace(_chosen(one, which), gpu=self._order[first[which] + nth])
+        return replace(chosen(one, which), gpu=self._order[first[which] + nth])
 
 
-def _chosen(one: S, which: NDArray[np.intp] | NDArray[np.bool_]) -> S:
-    changed = {name: getattr(one, name)[which] for name in ("gpu", "start_us", "end_us")}
-    if isinstance(one, Shares):
-        changed["ppm"] = one.ppm[which]
+def chosen(one: S, which: NDArray[np.intp] | NDArray[np.bool_]) -> S:
+    """Return those of spans that are chosen, with all that is told of each."""
+    columns = {each.name: getattr(one, each.name) for each in fields(one)}
+    changed = {n: value[which] for n, value in columns.items() if isinstance(value, np.ndarray)}
     return replace(one, **changed)
 
 

@@ -20,6 +20,7 @@ from admission.core.controlling import (
     asked_sites,
     brought_down,
     budgets_of,
+    draws_of,
     plant_of,
     steadied,
     still_w,
@@ -28,6 +29,7 @@ from admission.core.controlling import (
     without_new,
 )
 from admission.core.directives.standing import Standing
+from admission.core.snapshot import Draws
 from policies.controller.control import Budgets, Controlled, Memory, Plant, Tuning, Units
 from policies.controller.heat import Warmth, limited_by_heat
 from policies.controller.pausing import Paused, held_with_pauses
@@ -137,6 +139,11 @@ class Holding:
     def brought_down(self) -> tuple[Headroom, AllocationArrays]:
         """Return the fleet once all has given way as far as it agreed, and what is reserved."""
         return brought_down(self.headroom, self.held, self.units, self.found)
+
+    @property
+    def draws(self) -> dict[str, Draws]:
+        """What elastic jobs draw now, and without a cap, by key."""
+        return draws_of(self.headroom, self.held, self.units, self.found)
 
 
 def look(

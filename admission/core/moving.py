@@ -23,7 +23,8 @@ class MoveKind(StrEnum):
 
     #: an elastic job has more GPUs then
     GROWTH = "growth"
-    #: an elastic job gives back GPUs that do too little for it, as measured
+    #: an elastic job gives back GPUs: they do too little for it, as measured, or one that waits has
+    #: them then
     SHRINKING = "shrinking"
     #: one that waits has its GPUs then, and it has as many elsewhere
     DEFRAGMENTATION = "defragmentation"
@@ -39,14 +40,17 @@ class MovingPolicy:
 
     #: elastic jobs that hold fewer GPUs than they may get more once these are free
     grows: bool = True
-    #: elastic jobs give back what did not pay, as measured
+    #: a job begins with more than it asks for where nobody waits for that
+    starts_wide: bool = True
+    #: elastic jobs give back what did not pay, as measured, and what is beyond what they ask for to
+    #: those that wait
     shrinks: bool = True
     #: jobs stand elsewhere so that one that waits fits, which would not else though enough is free
     defragments: bool = False
     #: what is won is at least so many times what saving and starting again costs
     least_return: float = 5.0
     #: a job that began so recently is left alone, s: each move is a new beginning
-    least_since_s: float = 1800.0
+    least_since_s: float = 300.0
     #: jobs that are moved within an hour at most
     moves_per_h: int = 12
     #: what saving, ending and starting again takes from a job, s
@@ -54,9 +58,9 @@ class MovingPolicy:
     #: what is won later than so long from now does not count, s
     horizon_s: float = 4 * 3600.0
     #: a job grows as far as each added GPU is expected to do so much, …
-    least_yield: float = 0.5
+    least_yield: float = 0.1
     #: … and goes back to a size at which it was measured, where each added one does less than this
-    undone_below: float = 0.35
+    undone_below: float = 0.05
     #: share of each power and cooling budget that is left after a growth at full draw, uncapped
     least_margin: float = 0.05
     #: gangs that synchronize grow onto no more nodes than hold them; others onto whatever is left

@@ -111,6 +111,7 @@ class _Moving(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     least_since_s: Annotated[float, Meta(ge=60, le=1e9)] = MovingPolicy.least_since_s
     moves_per_h: _Count = MovingPolicy.moves_per_h
     restart_s: Annotated[float, Meta(gt=0, le=1e6)] = MovingPolicy.restart_s
+    starts_wide: bool = MovingPolicy.starts_wide
     shrinks: bool = MovingPolicy.shrinks
     horizon_s: Annotated[float, Meta(ge=60, le=1e9)] = MovingPolicy.horizon_s
     least_yield: _Share = MovingPolicy.least_yield

@@ -79,6 +79,12 @@ class Stated:
     step_flop: Floats
     peak_flops: Floats
 
+    def or_told(self, step_flop: Floats) -> Stated:
+        """Return the same, with the FLOPs that loops told of attempts that state none."""
+        return Stated(
+            np.where(np.isnan(self.step_flop), step_flop, self.step_flop), self.peak_flops
+        )
+
     def works(self, steps: Floats, productive_s: Floats) -> list[Work]:
         """Return the work of attempts, by the steps that moved their models on.
 

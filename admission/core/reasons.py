@@ -21,6 +21,9 @@ class ReasonToken(enum.StrEnum):
     DEPENDENCY_NEVER_MET = "DependencyNeverMet"
     #: a phase or job before it has not come as far as it is to yet
     DEPENDENCY_PENDING = "DependencyPending"
+    #: an artifact that it takes is not recorded yet, or not where it may run; of what it promotes a
+    #: copy is missing
+    ARTIFACT_PENDING = "ArtifactPending"
     #: it agreed to wait, and a later hour is cheaper or cleaner
     POWER_PREFERENCE = "PowerPreference"
     #: its project has used up what it may have

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from admission.core.reasons import Reason
 from fleet.tables import FleetArrays
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+#: An artifact of an earlier phase of the same job: the phase, and the artifact's name there.
+Taken = tuple[str, str]
 
 
 class Locality(enum.IntEnum):
@@ -99,9 +106,24 @@ class Request:
     #: it agrees to begin so much later than it could, for such an hour, s
     may_wait_s: float = 0.0
 
+    #: artifacts of earlier phases that it takes
+    takes: tuple[Taken, ...] = ()
+    #: sites where all of these are; empty: any, or it takes none
+    artifact_sites: tuple[str, ...] = ()
+    #: it promotes them: it waits until copies are wherever they are wanted
+    promotes: bool = False
+    #: results of matrices that have to have passed before
+    matrices: tuple[Taken, ...] = ()
+
     def counted(self, gpus: int) -> float:
         """Return what so many of its GPUs, slices or cores count for, in GPUs."""
         return gpus * self.gpu_share
+
+    @property
+    def least_gpus(self) -> int:
+        """The fewest that it runs with, in whole steps where it wants so many of a node."""
+        step = self.gpus_per_node or 1
+        return -(-self.min_gpus // step) * step
 
     @property
     def most_gpus(self) -> int:
@@ -119,6 +141,11 @@ class Request:
         if self.cores:
             return "cores"
         return "slices" if self.slice else "GPUs"
+
+    @property
+    def may_carry(self) -> bool:
+        """Whether it may use links or storage, by its data or its collectives."""
+        return bool(self.data_site or self.collective_bytes_per_step or self.storage)
 
     def told(self, gpus: int) -> str:
         """Return so many of its GPUs, slices or cores in words."""
@@ -154,9 +181,24 @@ class Placement:
     comm_model: str = ""
     warnings: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def total_w(self) -> float:
         return float(sum(self.peak_w))
+
+    @cached_property
+    def gpu_rows(self) -> Ints:
+        """``gpus`` as an array, made once: a cycle asks for it again and again."""
+        return np.array(self.gpus, dtype=np.int64)
+
+    @cached_property
+    def node_rows(self) -> Ints:
+        """``nodes`` as an array."""
+        return np.array(self.nodes, dtype=np.int64)
+
+    @cached_property
+    def node_peak_w(self) -> Floats:
+        """``peak_w`` as an array, by node of ``nodes``, W."""
+        return np.array(self.peak_w, dtype=np.float64)
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 
 from admission.core.energy.ahead import Ahead, Later
 from admission.core.grants import Grants
+from admission.core.handover import Handover, waits_for
 from admission.core.moving import MovingPolicy
 from admission.core.per_user import PerUser
 from admission.core.placement.cluster import Cluster
 from admission.core.preempting import PreemptionPolicy
+from admission.core.reasons import Reason
 from admission.core.request import Placement, Request
 from admission.core.throughput import Curve
 from policies.headroom.reach import Room
@@ -41,6 +43,8 @@ class Pending:
     needs: tuple[Unmet, ...] = ()
     #: Unix seconds before which it must not begin, such as a pause after a failure
     not_before: float = 0.0
+    #: what is recorded of the artifacts that it takes; None: it takes none, or nobody has looked
+    handover: Handover | None = None
     #: what is wrong with its specification by now; empty: nothing
     spec_error: str = ""
     #: what is kept for it to go on with after a move; None: it did not run before, or lost it
@@ -56,8 +60,14 @@ class Pending:
             or self.waits_for
             or self.needs
             or self.not_before > now
+            or self.waits_for_artifacts
             or self.prefers_later(now)
         )
+
+    @property
+    def waits_for_artifacts(self) -> tuple[Reason, ...]:
+        """Why artifacts that it takes keep it back; empty: none does."""
+        return () if self.handover is None else waits_for(self.request, self.handover)
 
     def prefers_later(self, now: float) -> bool:
         """Say whether it waits for the hour that it prefers, as long as its request agrees to."""
@@ -91,6 +101,14 @@ class Running:
     def ends_by(self) -> float:
         """Unix seconds at which its walltime is up."""
         return self.started_at + self.request.walltime_s
+
+
+@dataclass(frozen=True)
+class Draws:
+    """What each GPU of a job draws with its part of the host, W: now, and without a cap."""
+
+    now_w: float
+    full_w: float
 
 
 @dataclass(frozen=True)
@@ -204,15 +222,20 @@ class Snapshot:
     moving: MovingPolicy = field(default_factory=MovingPolicy)
     #: jobs that were moved within the last hour
     moved: int = 0
-    #: what elastic jobs that run did at each size, by key
+    #: what elastic jobs did at each size, by key; of those that wait, in earlier attempts
     curves: Mapping[str, Curve] = field(default_factory=dict)
     #: what is left of each budget by what is drawn; None: not known, and nobody is kept from
     #: growing by it
     room: Room | None = None
+    #: what elastic jobs that may be capped draw now, and without a cap, by key
+    draws: Mapping[str, Draws] = field(default_factory=dict)
     #: by project: the share of its walltime that half of its jobs run for; for forecasts alone
     run_shares: Mapping[str, float] = field(default_factory=dict)
     #: jobs in it ask for their lowest caps: a controller raises those later
     starts_low: bool = False
+    #: by key of a job that waits and starts low: how much less each of its GPUs draws under the cap
+    #: that it starts with, W
+    spared_w: Mapping[str, float] = field(default_factory=dict)
     #: what energy comes to in the hours ahead; None: nothing is known of that
     ahead: Ahead | None = None
 

@@ -20,12 +20,24 @@ from headroom.jobs.words import counted, lasting
 from physics.errors import UnfittableError
 from physics.scaling import fit_usl, usl_speedup
 
-__all__ = ["KEEPS_S", "SETTLED_S", "Basis", "Curve", "Expected", "Measured", "Unit", "noted"]
+__all__ = [
+    "BEGINS_S",
+    "KEEPS_S",
+    "SETTLED_S",
+    "Basis",
+    "Curve",
+    "Expected",
+    "Measured",
+    "Unit",
+    "noted",
+]
 
 Floats = npt.NDArray[np.float64]
 
-#: A size counts once it was measured for so long, s: the first steps are slower.
-SETTLED_S = 300.0
+#: What an attempt does so soon after its first work is left out, s: its first steps are slower.
+BEGINS_S = 60.0
+#: A size counts once it was measured for so long, s.
+SETTLED_S = 240.0
 #: The mean of a size is over no more than about so long, s: a job changes as it goes on.
 KEEPS_S = 3600.0
 

@@ -69,4 +69,4 @@ def _said(attempt: Attempt, now: float) -> str:
         return f"{where}; its GPUs are not read"
     ran = lasting(now - attempt.started_at.timestamp())
     used = f"its GPUs have used {found.used_j / 3.6e6:,.3g} kWh in {ran}"
-    return f"{where}; {used}, {found.share:.0%} of that read"
+    return f"{where}; {used}, {100 * found.share:.0f} % of that read"

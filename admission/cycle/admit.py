@@ -163,7 +163,7 @@ def sentence(placement: Placement) -> str:
     if placement.power_cap_w is not None:
         text += f", at {placement.power_cap_w:.0f} W per GPU"
     if placement.slowdown > 0:
-        text += f", {placement.slowdown:.0%} slower than asked for"
+        text += f", {100 * placement.slowdown:.0f} % slower than asked for"
     return text
 
 

@@ -6,7 +6,7 @@ What neither says is of its class, ``adopted`` or ``adopted-once``, which operat
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from admission.executors.schedulers import moves
 from admission.executors.schedulers.models import SchedulerJob
@@ -27,10 +27,10 @@ from headroom.jobs.spec import (
 from headroom.schedulers import contract, words
 from headroom.schedulers.words import Words
 
-__all__ = ["CLASSES", "PHASE", "Adopted", "spec_of"]
+__all__ = ["CLASSES", "Adopted", "spec_of"]
 
-#: The only phase of an adopted job.
-PHASE = "job"
+#: The only phase of an adopted job, where its owner gives it no name.
+_PHASE = "job"
 #: A job without a limit is taken to run for 30 days, s.
 UNLIMITED_S = 30 * 86_400.0
 #: Ours go from -100 to 100: a scheduler's own are cut there.
@@ -40,10 +40,14 @@ _REQUEUED, _ONCE = CLASSES = ("adopted", "adopted-once")
 
 @dataclass(frozen=True)
 class Adopted:
-    """A specification with its class; ``wrong`` says which words of its owner were left out."""
+    """A specification with its class; ``wrong`` says which words of its owner were left out.
+
+    ``pipeline``: the run that it is a phase of, with its owner's name; empty: of none.
+    """
 
     resolved: Resolved
     wrong: tuple[str, ...]
+    pipeline: str = ""
 
 
 def spec_of(
@@ -62,7 +66,10 @@ def spec_of(
     said = words.read(told.comment)
     job_class, wrong = _class(told, said, classes)
     used, strange = _moves(row, said, sites)
-    wrong += strange
+    pipeline, alone = _pipeline(told, said)
+    wrong += [*strange, *alone]
+    if not pipeline:
+        said = replace(said, phase="", inputs=(), outputs=(), promotion=None)
     spec = JobSpec(
         project=project,
         job_class=job_class.name,
@@ -72,7 +79,27 @@ def spec_of(
         priority=min(max(told.priority, -_MOST_URGENT), _MOST_URGENT),
         labels=_labels(row, told),
     )
-    return Adopted(Resolved(spec, job_class), (*said.wrong, *wrong))
+    return Adopted(Resolved(spec, job_class), (*said.wrong, *wrong), pipeline)
+
+
+def _pipeline(told: contract.SchedulerJob, said: Words) -> tuple[str, list[str]]:
+    """Return the pipeline of a job by its owner, and what of its words needs one that it has not.
+
+    Of another owner's pipeline of the same name nobody becomes a part.
+    """
+    if said.pipeline and "_" not in told.ref:
+        return f"{told.user}/{said.pipeline}", []
+    if said.pipeline:
+        return "", ["pipeline is for jobs that are no part of an array: all would make the same"]
+    named = [
+        word
+        for word, value in {
+            "phase": said.phase, "input": said.inputs, "output": said.outputs,
+            "promotion": said.promotion,
+        }.items()
+        if value
+    ]  # fmt: skip
+    return "", [f"{' and '.join(named)} needs the pipeline to be named, too"] if named else []
 
 
 def _class(
@@ -102,14 +129,16 @@ def _phase(
     model, profile = told_in(told.model)
     wanted = model.casefold()
     return PhaseSpec(
-        name=PHASE,
+        name=said.phase or _PHASE,
         gang=Gang(
             gpus=told.gpus,
             min_gpus=fewest * step if is_elastic and fewest and step else None,
             gpus_per_node=step,
             models=[name for name in models if wanted and wanted in str(name).casefold()],
             slice=profile or None,
-        ),
+        )
+        if told.gpus
+        else _of_cores(told),
         walltime_s=told.time_limit_s or UNLIMITED_S,
         locality=LocalitySpec(
             nodes=told.only_nodes, sites=sites, data_site=sites[0] if sites else ""
@@ -119,7 +148,15 @@ def _phase(
             interval_s=said.checkpoint_s, cross_site=CrossSite.REQUIRED if sites else None
         ),
         throttling=Throttling(responses=responses, min_batch_scale=said.min_batch_scale),
+        inputs=list(said.inputs),
+        outputs=list(said.outputs),
+        promotion=said.promotion,
     )
+
+
+def _of_cores(told: contract.SchedulerJob) -> Gang:
+    nodes = told.nodes_wanted if told.nodes_wanted > 1 else None
+    return Gang(gpus=0, cores=max(told.cores, 1), nodes=nodes, mem_bytes=told.mem_bytes)
 
 
 def _responses(row: SchedulerJob, said: Words, job_class: SchedulingClass) -> list[Response] | None:

@@ -202,18 +202,19 @@ def _follow_changes() -> None:
                 _, new = specifications.of(row)
                 _ask_anew(job, phases[job.pk], new)
         Job.objects.bulk_update(
-            jobs.values(), ["job_class", "priority", "spec", "labels"], _AT_ONCE
+            jobs.values(), ["job_class", "priority", "spec", "labels", "pipeline"], _AT_ONCE
         )
-        Phase.objects.bulk_update(phases.values(), ["request", "gpus"], _AT_ONCE)
+        Phase.objects.bulk_update(phases.values(), ["request", "gpus", "name"], _AT_ONCE)
         SchedulerJob.objects.bulk_update(rows, ["is_changed"], _AT_ONCE)
 
 
 def _ask_anew(job: Job, phase: Phase, new: Adopted) -> None:
     spec = new.resolved.spec
     job.job_class, job.priority, job.spec = spec.job_class, spec.priority, reading.as_json(spec)
-    job.labels = spec.labels
+    job.labels, job.pipeline = spec.labels, new.pipeline
     (asked,) = resolution.requests_of(new.resolved, name=job.name, submitted_at=job.submitted_at)
     phase.request, phase.gpus = resolution.stored(asked), asked.gpus
+    phase.name = spec.phases[0].name
 
 
 def _job(row: SchedulerJob, project: Project, found: Adopted) -> tuple[Job, list[Phase]]:
@@ -229,6 +230,7 @@ def _job(row: SchedulerJob, project: Project, found: Adopted) -> tuple[Job, list
         submitted_by=told.user or row.scheduler.name,
         submitted_at=submitted_at,
         labels=spec.labels,
+        pipeline=found.pipeline,
     )
     requests = resolution.requests_of(found.resolved, name=row.name, submitted_at=submitted_at)
     return job, elements.phase_rows(job, spec, requests, submitted_at)

@@ -9,7 +9,8 @@ import structlog
 
 from admission.executors.protocol import NodeShare, Work, WorkPlacement
 from admission.executors.registry import UnknownExecutor, executor_of
-from admission.jobs.models import Attempt, Phase
+from admission.jobs import artifacts
+from admission.jobs.models import Artifact, Attempt, Phase
 from fleet import snapshot
 from fleet.snapshot import FleetArrays
 
@@ -20,6 +21,7 @@ log = structlog.get_logger(__name__)
 #: What is dispatched. To read whole rows costs more than to write what follows from them.
 _FIELDS = (
     "key", "executor", "number", "placement", "phase__name", "phase__index", "phase__element",
+    "phase__job_id",
     "phase__job__name", "phase__job__elements", "phase__job__priority", "phase__job__spec",
     "phase__job__project__name", "phase__request",
 )  # fmt: skip
@@ -29,7 +31,7 @@ def dispatch(attempts: Sequence[Attempt], now: float) -> int:
     """Submit and release those of ``attempts`` that are still to be run; return how many.
 
     Repeating it changes nothing. Whoever is about to end, or waits for room, is left out. One
-    query, and those of the executors.
+    query, two where some take artifacts, and those of the executors.
     """
     rows = Attempt.objects.filter(
         pk__in=[attempt.pk for attempt in attempts],
@@ -50,31 +52,42 @@ def _dispatch(name: str, rows: Sequence[Attempt], fleet: FleetArrays, now: float
     except UnknownExecutor as exc:
         log.error("work_not_dispatched", why=str(exc), attempts=len(rows))
         return 0
-    executor.submit([work_of(row) for row in rows], now)
+    taking = {row.phase.job_id for row in rows if _spec_of(row).get("inputs")}
+    made = artifacts.of_jobs(taking)
+    executor.submit([work_of(row, made.get(row.phase.job_id, {})) for row in rows], now)
     executor.release({row.key: placement_of(row, fleet) for row in rows}, now)
     return len(rows)
 
 
-def work_of(attempt: Attempt) -> Work:
-    """Return the work of ``attempt`` for its executor; its phase and job are read, too."""
-    phase = attempt.phase
-    spec: dict[str, Any] = phase.job.spec["phases"][phase.index]
+def work_of(attempt: Attempt, made: Mapping[tuple[str, str], Artifact] | None = None) -> Work:
+    """Return the work of ``attempt`` for its executor; its phase and job are read, too.
+
+    ``made``: the artifacts of its job, by phase and name.
+    """
+    phase, spec = attempt.phase, _spec_of(attempt)
+    taken = artifacts.handed(attempt, made or {})
     return Work(
         key=attempt.key,
         job=phase.job.name,
         phase=phase.name,
         number=attempt.number,
         command=tuple(spec.get("command", ())),
-        env={**spec.get("env", {}), **_of_array(phase)},
+        env={**spec.get("env", {}), **_of_array(phase), **artifacts.variables(taken)},
         walltime_s=spec.get("walltime_s"),
         priority=phase.job.priority,
         comment=f"headroom {attempt.key}",
         project=phase.job.project.name,
-        inputs=tuple(_inputs(spec.get("artifacts", {}))),
+        inputs=(*_inputs(spec.get("artifacts", {})), *taken),
+        outputs=artifacts.outputs_of(spec),
         slices=tuple(_slices(attempt.placement, phase.request)),
         cores=attempt.placement.get("cores", {}),
         cores_of=_cores_of(attempt.placement.get("cores", {})),
     )
+
+
+def _spec_of(attempt: Attempt) -> dict[str, Any]:
+    spec: dict[str, Any] = attempt.phase.job.spec["phases"][attempt.phase.index]
+    return spec
 
 
 def _cores_of(cores: Mapping[str, Any]) -> dict[str, int]:

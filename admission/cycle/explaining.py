@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from admission.cycle.adopted_spec import PHASE
 from admission.executors.schedulers import registered
 from admission.executors.schedulers.models import SchedulerJob
 from admission.jobs import visible
@@ -31,11 +30,13 @@ def tell(lines: Mapping[str, PendingStatus], at: datetime) -> int:
     """
     if not registered.names():
         return 0
+    # An adopted job has one phase.
+    by_job = {key.rpartition("/")[0]: line for key, line in lines.items()}
     held = SchedulerJob.objects.open().filter(is_adopted=True, state=JobState.HELD)
     waiting = [
         (row, line)
         for row in held.only("pk", "name", *_FIELDS)
-        if (line := lines.get(f"{row.name}/{PHASE}")) is not None
+        if (line := by_job.get(row.name)) is not None
     ]
     whys = visible.to_projects({row.name: line.reasons[0].sentence for row, line in waiting})
     nevers = visible.to_projects({row.name: line.never for row, line in waiting})

@@ -26,10 +26,12 @@ from admission.core.cycle.controlled import starting_low
 from admission.core.cycle.decide import Decisions, decide
 from admission.core.cycle.whatif import DryRun, Explanation
 from admission.core.directives.standing import Standing, standing_of
+from admission.core.handover import placed
 from admission.core.holding import Holding, Remembered
 from admission.core.placement.bookings import Bookings
 from admission.core.placement.cluster import Cluster
 from admission.core.placement.gpu_use import GpuUses, uses_of
+from admission.core.placement.mix import Arms
 from admission.core.policy import AdmissionPolicy
 from admission.core.request import Request, placement_from_json
 from admission.core.response.fallback import Fallback, restricted
@@ -51,7 +53,7 @@ from admission.directives.placed import placed_on
 from admission.energy import ahead
 from admission.executors.runners import ready_nodes
 from admission.executors.schedulers import registered
-from admission.jobs import catalog, first_steps, needs
+from admission.jobs import artifacts, catalog, first_steps, needs
 from admission.jobs.applying import applicable
 from admission.jobs.classes import SchedulingClass
 from admission.jobs.models import Phase
@@ -71,6 +73,7 @@ from policies.headroom.reach import Room
 from policies.restrictions import store
 from policies.restrictions.kinds import RestrictionKind
 from policies.restrictions.strictest import InForce
+from policies.rollouts.steering import soaking_arms
 
 __all__ = [
     "CycleInput",
@@ -144,9 +147,11 @@ class Moment:
     memory: Remembered
     standing: Standing
     bookings: Bookings
+    #: those of a rollout that soaks; None: there is none
+    arms: Arms | None
     #: as they are themselves, whatever a policy states of them
     projects: tuple[ProjectShare, ...]
-    #: what elastic jobs that run did at each size, by key
+    #: what elastic jobs did at each size, by key
     curves: Mapping[str, Curve]
 
 
@@ -215,7 +220,10 @@ _requests = _Requests()
 
 
 def _waiting(fleet: FleetArrays, now: float) -> Waiting:
-    """Read the phases that wait at ``now`` (Unix s). Six queries at most, two of what is away."""
+    """Read the phases that wait at ``now`` (Unix s).
+
+    Six queries at most, two of what is away; two more where some take artifacts.
+    """
     # What a row is at is told by the transaction that wrote it last: no column has to be kept up.
     version = RawSQL('"admission_jobs_phase".xmin::text::bigint', [], BigIntegerField())
     rows = list(Phase.objects.pending().annotate(version=version).order_by().values_list(*_FIELDS))
@@ -224,6 +232,7 @@ def _waiting(fleet: FleetArrays, now: float) -> Waiting:
     unmet = needs.unmet({row[1] for row in rows if row[3] == Phase.State.WAITING})
     away, sites = fallback.away(), tuple(fleet.sites.names.tolist())
     unfit = fallback.unfit(away, datetime.fromtimestamp(now, UTC))
+    made = artifacts.of_jobs({row[1] for row in rows if row[0] in asked and asked[row[0]].takes})
     pending, found = [], {}
     for row in rows:
         pk, job, at, state, reason, since, held_by, not_before, before = row[:9]
@@ -233,9 +242,12 @@ def _waiting(fleet: FleetArrays, now: float) -> Waiting:
         found[f"{job_name}/{name}"] = Row(
             pk, job, at, state == "queued", reason, since, index, element
         )
+        request = _as_fallen_back(asked[pk], away, sites, unfit.get(job_name, ()))
+        handover = artifacts.known_of(made.get(job, {})) if request.takes else None
         pending.append(
             Pending(
-                request=_as_fallen_back(asked[pk], away, sites, unfit.get(job_name, ())),
+                request=request if handover is None else placed(request, handover),
+                handover=handover,
                 user=user,
                 held_by=f"{held_by}: {hold_reason}" if held_by and hold_reason else held_by,
                 waits_for=tuple(each for each in before if (job, each) not in done),
@@ -379,8 +391,15 @@ def read_input(now: float) -> CycleInput:
         now, waiting, load.held, load.measured, load.in_force, load.runners,
         policy=load.policy, memory=load.memory, number=number, standing=load.standing,
         bookings=booked.live(fleet, now),
+        arms=_arms(fleet),
         executors=registered.executor_by_node(),
     )  # fmt: skip
+
+
+def _arms(fleet: FleetArrays) -> Arms | None:
+    """Return the arms between which the mix of jobs is kept alike, if there are any. One query."""
+    found = soaking_arms()
+    return None if found is None else Arms.of(fleet, found.changed, found.control)
 
 
 def _ready(fleet: FleetArrays, runners: Collection[int]) -> Bools:
@@ -393,6 +412,12 @@ def _executors(fleet: FleetArrays, of: Mapping[int, str]) -> NDArray[np.str_] | 
     if not of:
         return None
     return np.array([of.get(node, "") for node in fleet.nodes.ids.tolist()])
+
+
+def _elastic(waiting: Waiting) -> dict[int, str]:
+    """Return the keys of elastic phases that wait, by their ids."""
+    keys = [each.request.key for each in waiting.pending if each.request.is_elastic]
+    return {waiting.rows[key].id: key for key in keys}
 
 
 def _standing(fleet: FleetArrays, in_force: InForce, now: float) -> Standing:
@@ -416,6 +441,7 @@ def input_of(
     number: int = 0,
     standing: Standing | None = None,
     bookings: Bookings | None = None,
+    arms: Arms | None = None,
     executors: Mapping[int, str] | None = None,
 ) -> CycleInput:
     """Return the input of a cycle at ``now`` (Unix s).
@@ -424,7 +450,8 @@ def input_of(
 
     ``measured``: the headroom without reservations, of the inventory of ``held``. ``runners``: the
     ids of nodes that run jobs; ``executors``: the schedulers of those that have one. ``memory``:
-    what the last round of the controller left; ``standing``: who may have to stand still.
+    what the last round of the controller left; ``standing``: who may have to stand still; ``arms``:
+    between which the mix of jobs is kept alike.
     """
     ready = _ready(measured.fleet, runners)
     moment = Moment(
@@ -438,8 +465,9 @@ def input_of(
         memory=memory or Remembered(),
         standing=standing or Standing(),
         bookings=bookings or Bookings(),
+        arms=arms,
         projects=shares.project_shares(now, policy.shares.half_life_s),
-        curves=throughput.curves(held),
+        curves=throughput.curves(held, _elastic(waiting)),
     )
     held_back = _held_back(moment, policy)
     reserved = held.reserved(measured, policy.reserve)
@@ -460,6 +488,7 @@ def input_of(
         moved=moved_within_the_hour(now),
         curves=moment.curves,
         room=Room.of(measured),
+        draws={} if held_back is None else held_back.draws,
         run_shares=profiles.run_shares(),
         ahead=ahead.current(now),
     )
@@ -522,7 +551,10 @@ def _room(
         bookings=moment.bookings,
         executors=moment.executors,
     )
-    return cluster, running_of(held, reserved)
+    running = running_of(held, reserved)
+    if moment.arms is not None:
+        cluster = cluster.steered(moment.arms, [(each.placement, each.request) for each in running])
+    return cluster, running
 
 
 def _as_started(taken: Snapshot, held_back: Holding | None) -> Snapshot:

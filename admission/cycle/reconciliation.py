@@ -7,6 +7,8 @@ is written down attempt by attempt, so that whatever dies on the way is found ag
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -17,6 +19,7 @@ import structlog
 from django.db import transaction
 
 from admission.core.response.shedding import lost_gpu_s
+from admission.core.said import Output, said_of
 from admission.cycle import unheard
 from admission.cycle.dispatch import dispatch
 from admission.cycle.restarting import After, Terms, after
@@ -29,7 +32,7 @@ from admission.executors.protocol import (
     WorkStatusState,
 )
 from admission.executors.registry import all_executors
-from admission.jobs import catalog, checkpoints, history, progress
+from admission.jobs import artifacts, catalog, checkpoints, history, progress
 from admission.jobs.classes import SchedulingClass
 from admission.jobs.models import Attempt, JobEvent, Phase
 from admission.jobs.resolution import terms_of_phase
@@ -333,6 +336,8 @@ def _close_one(
     at = moment(now)
     _end(row, status, follows, at)
     done.ended += 1
+    if follows.outcome == Attempt.Outcome.SUCCEEDED:
+        artifacts.record(row, status.outputs, at)
     if follows.phase == Phase.State.QUEUED:
         _requeue(row, follows, at)
         done.requeued += 1
@@ -344,6 +349,7 @@ def _end(row: Attempt, status: WorkStatus, follows: After, at: datetime) -> None
     said = status.why or ("" if status.outcome else "its executor does not know of it any more")
     row.why = row.why if row.outcome and row.why else said[:500]
     row.state, row.outcome = Attempt.State.ENDED, follows.outcome
+    row.told = _told(status)
     if row.exit_code is None:
         row.exit_code = status.exit_code
     row.ended_at = at if status.ended_at is None else min(moment(status.ended_at), at)
@@ -358,9 +364,21 @@ def _end(row: Attempt, status: WorkStatus, follows: After, at: datetime) -> None
         )
     row.save(
         update_fields=[
-            "why", "state", "outcome", "exit_code", "ended_at", "started_at", "lost_gpu_s",
+            "why", "state", "outcome", "exit_code", "told", "ended_at", "started_at", "lost_gpu_s",
         ]
     )  # fmt: skip
+
+
+def _told(status: WorkStatus) -> dict[str, Any] | None:
+    """Return what output says of how work failed: what its machines keep of it is gone in a week.
+
+    Work whose walltime was up has been stopped, and what it says is of that.
+    """
+    if status.outcome not in (WorkOutcomeKind.FAILED, WorkOutcomeKind.LOST):
+        return None
+    nodes = sorted(status.nodes, key=lambda each: (each.ended_at or math.inf, each.rank))
+    said = said_of(Output(each.node, each.log_tail, each.is_lost) for each in nodes)
+    return None if said is None else dataclasses.asdict(said)
 
 
 def _requeue(row: Attempt, follows: After, at: datetime) -> None:

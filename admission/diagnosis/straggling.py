@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from admission.core.stragglers import Straggler, stragglers
+from admission.core.stragglers import Straggler, stragglers, usual_of
 from admission.jobs.models import Attempt
 from admission.learned.energy import gpus_of
 from admission.timeline.reading import reporting
@@ -20,8 +21,12 @@ from telemetry.store.reading import read
 
 __all__ = ["Held", "SlowGpu", "of_attempt"]
 
+Floats = NDArray[np.float64]
+
 #: So long before the end of an attempt, or before now, is looked at, s.
 _LOOKED_AT_S = 900.0
+#: What is usual in its gang is fitted to reports of so long before that, s.
+_USUAL_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,22 +50,27 @@ class Held:
 
 
 def of_attempt(attempt: Attempt, now: float) -> Held:
-    """Return who holds an attempt back, or did in its last 15 minutes. Six queries.
+    """Return who holds an attempt back, or did in its last 15 minutes. Ten queries.
 
     Ranks are told where the attempt had the job to itself, or its loop reports as it.
     """
     end = now if attempt.ended_at is None else attempt.ended_at.timestamp()
-    began = attempt.started_at or attempt.dispatched_at
-    span = Span(max(began.timestamp(), end - _LOOKED_AT_S), end)
-    return Held(
-        attempt.key, _ranks(attempt, span), tuple(_gpus(attempt, span)), span.end - span.start
-    )
+    began = (attempt.started_at or attempt.dispatched_at).timestamp()
+    span = Span(max(began, end - _LOOKED_AT_S), end)
+    before = Span(max(began, span.start - _USUAL_S), span.start)
+    machines = max(len(attempt.placement.get("nodes", ())), 1)
+    _, slowest, spread = _reports(attempt, before)
+    usual = usual_of(slowest, spread, machines)
+    ranks = stragglers(*_reports(attempt, span), machines, usual)
+    return Held(attempt.key, ranks, tuple(_gpus(attempt, span)), span.end - span.start)
 
 
-def _ranks(attempt: Attempt, span: Span) -> tuple[Straggler, ...]:
-    known = reporting(attempt, span)
-    if not known or span.end <= span.start:
-        return ()
+def _reports(attempt: Attempt, span: Span) -> tuple[Floats, Floats, Floats]:
+    """Return when a loop reported, Unix s, its slowest rank, NaN: none, and that rank's spread."""
+    known = reporting(attempt, span) if span.start < span.end else []
+    if not known:
+        nothing = np.empty(0)
+        return nothing, nothing, nothing
     fields = ("rank_spread", "slowest_rank")
     found = read(JOB, fields, Window(span.start, span.end), sorted(known))
     order = np.argsort(found["ts"], kind="stable")
@@ -69,8 +79,7 @@ def _ranks(attempt: Attempt, span: Span) -> tuple[Straggler, ...]:
         for name in fields
     )
     told = ~np.isnan(spread)
-    machines = max(len(attempt.placement.get("nodes", ())), 1)
-    return stragglers(found["ts"][order][told] / US, slowest[told], spread[told], machines)
+    return found["ts"][order][told] / US, slowest[told], spread[told]
 
 
 def _gpus(attempt: Attempt, span: Span) -> list[SlowGpu]:

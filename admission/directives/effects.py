@@ -143,7 +143,7 @@ def words_of(effect: Effect) -> str:
     if effect.temp_change_c is not None:
         parts.append(f"{effect.temp_change_c:+.1f} °C")
     if effect.speed is not None:
-        parts.append(f"{effect.speed:.0%} of its samples/s")
+        parts.append(f"{100 * effect.speed:.0f} % of its samples/s")
     return ", ".join(parts)
 
 

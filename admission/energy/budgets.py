@@ -72,6 +72,7 @@ def standings(budgets: Iterable[Budget], now: datetime) -> list[tuple[Budget, St
         name, measure = row.project.name, Measure(row.measure)
         spent = Spent(
             used=_of(used.get(name), measure), known=_known(used.get(name), measure),
+            unread=used[name].unread if name in used else None,
             lump=_lump(used.get(name), measure), closed_hours=closed,
             recent=_of(recent.get(name), measure) - _lump(recent.get(name), measure),
             recent_hours=recent_hours,
@@ -141,8 +142,9 @@ def _firings(
 
 def _summary(row: Budget, stands: Standing) -> str:
     least = "at least " if stands.is_least else ""
-    of = f"{row.amount:,g} {UNITS[Measure(row.measure)]}"
-    said = f"Budget {row.pk} is used to {least}{stands.share:.0%}: {stands.used:,.1f} of {of}"
+    of = f"{stands.used:,.1f} of {row.amount:,g} {UNITS[Measure(row.measure)]}"
+    said = f"Budget {row.pk} is used to {least}{100 * stands.share:.0f} %: {of}"
     if stands.forecast_share is None:
         return said
-    return f"{said}; {stands.forecast_share:.0%} are forecast by {stands.end:%Y-%m-%d %H:%M} UTC"
+    forecast = f"{100 * stands.forecast_share:.0f} % are forecast"
+    return f"{said}; {forecast} by {stands.end:%Y-%m-%d %H:%M} UTC"

@@ -17,9 +17,9 @@ from django.db.models import Max
 
 from admission.core.energy.amounts import total_by
 from admission.core.energy.holders import FIRST_JOB
-from admission.energy import metrics, rating
+from admission.energy import demand, metrics, peaks, rating
 from admission.energy.models import ClosedHour, JobHour, PlaceHour, ProjectHour, SiteHour
-from admission.energy.reading import Hour, read_hour
+from admission.energy.reading import Hour, by_five_minutes, read_hour
 from fleet import locks, snapshot
 from fleet.snapshot import FleetArrays
 from fleet.tables import Ints
@@ -48,8 +48,10 @@ def close_due(now: float) -> bool:
         if held:
             for hour in _due(datetime.fromtimestamp(now, UTC))[:_AT_ONCE]:
                 close_hour(snapshot.fresh(), hour, datetime.fromtimestamp(now, UTC))
+            peaks.share_out(snapshot.fresh())
             newest = SiteHour.objects.aggregate(newest=Max("hour"))["newest"]
             metrics.show(SiteHour.objects.filter(hour=newest))
+            metrics.show_demand(demand.months(datetime.fromtimestamp(now, UTC)))
         return held
 
 
@@ -77,12 +79,14 @@ def _hour_of(at: datetime) -> datetime:
 
 
 def close_hour(fleet: FleetArrays, hour: datetime, now: datetime) -> Hour:
-    """Close one hour, in place of what it had before. Some thirty queries."""
-    found = read_hour(fleet, hour.timestamp(), rating.stated_pue(fleet, hour))
+    """Close one hour, in place of what it had before. Some forty queries."""
+    pue = rating.stated_pue(fleet, hour)
+    found = read_hour(fleet, hour.timestamp(), pue)
+    five_minutes = by_five_minutes(fleet, found, pue)
     with transaction.atomic():
         for model in (SiteHour, PlaceHour, ProjectHour, JobHour):
             model._default_manager.filter(hour=hour).delete()
-        _write(SiteHour, _sites(fleet, hour, found))
+        _write(SiteHour, _sites(fleet, hour, found, five_minutes))
         _write(PlaceHour, _places(fleet, hour, found))
         _write(JobHour, _jobs(fleet, hour, found))
         _write(ProjectHour, _projects(fleet, hour, found))
@@ -109,7 +113,9 @@ def _write(model: type[Row], rows: Iterable[Row]) -> None:
 # --- Rows ----------------------------------------------------------------------------------------
 
 
-def _sites(fleet: FleetArrays, hour: datetime, found: Hour) -> Iterator[SiteHour]:
+def _sites(
+    fleet: FleetArrays, hour: datetime, found: Hour, five_minutes: Ints
+) -> Iterator[SiteHour]:
     sites, account = found.account.sites, found.account
     site_of_node = fleet.racks.site[fleet.nodes.rack]
     count = len(fleet.sites)
@@ -124,8 +130,9 @@ def _sites(fleet: FleetArrays, hour: datetime, found: Hour) -> Iterator[SiteHour
         ),
         **_read(fleet, found, site_of_node, count),
     }  # fmt: skip
-    for name, row in zip(fleet.sites.names.tolist(), _rows(columns), strict=True):
-        yield SiteHour(hour=hour, site=name, **row)
+    names, bins = fleet.sites.names.tolist(), five_minutes.tolist()
+    for name, row, by_bin in zip(names, _rows(columns), bins, strict=True):
+        yield SiteHour(hour=hour, site=name, five_minutes_mj=by_bin if any(by_bin) else [], **row)
 
 
 def _places(fleet: FleetArrays, hour: datetime, found: Hour) -> Iterator[PlaceHour]:
@@ -186,13 +193,24 @@ def _sums(
     size = len(fleet.sites) * count
     columns = {
         "gpu_mj": shares.gpu, "host_mj": shares.host, "shared_mj": shares.shared,
-        "overhead_mj": shares.overhead, "gpu_ms": pieces.ms,
+        "overhead_mj": shares.overhead, "gpu_ms": pieces.ms, "unread_ms": _unread_ms(fleet, found),
     }  # fmt: skip
     sums = {name: total_by(values[mine], key, size) for name, values in columns.items()}
     some = np.unique(key)
     rows = _rows({name: values[some] for name, values in sums.items()})
     for at, row in zip(some.tolist(), rows, strict=True):
         yield str(fleet.sites.names[at // count]), at % count, row
+
+
+def _unread_ms(fleet: FleetArrays, found: Hour) -> Ints:
+    """Return the time of each piece of which nothing tells what its GPU drew, ms.
+
+    Where the meter of a node tells what its host drew by difference, that has its GPUs in it.
+    """
+    pieces = found.account.pieces
+    missing = found.gpus.missing(HOUR_S)
+    missing[found.account.by_difference[fleet.gpus.node]] = 0.0
+    return np.rint(pieces.ms * missing[pieces.gpu]).astype(np.int64)
 
 
 def _rows(columns: dict[str, Any]) -> list[dict[str, Any]]:

@@ -9,9 +9,10 @@ from prometheus_client import Gauge
 
 from admission.core.energy.amounts import MJ_PER_J
 from admission.core.energy.budgets import Standing
+from admission.energy.demand import Month
 from admission.energy.models import SiteHour
 
-__all__ = ["show", "show_budget"]
+__all__ = ["show", "show_budget", "show_demand"]
 
 # Whichever worker closed last is right.
 ENERGY = Gauge(
@@ -50,6 +51,25 @@ BUDGET = Gauge(
     ["budget", "kind"],
     multiprocess_mode="mostrecent",
 )
+PEAK = Gauge(
+    "headroom_demand_peak_watts",
+    "Greatest mean power of a site in the calendar month that goes on, over the interval of its "
+    "tariff; NaN before one is closed.",
+    ["site"],
+    multiprocess_mode="mostrecent",
+)
+CHARGE = Gauge(
+    "headroom_demand_charge",
+    "Demand charge of a site for that peak, in ENERGY_CURRENCY.",
+    ["site"],
+    multiprocess_mode="mostrecent",
+)
+NEXT_KW = Gauge(
+    "headroom_demand_next_kilowatt",
+    "What each kW above that peak would cost, in ENERGY_CURRENCY; NaN: nothing is stated now.",
+    ["site"],
+    multiprocess_mode="mostrecent",
+)
 _PARTS = ("jobs", "idle", "unmanaged", "residual")
 
 
@@ -73,3 +93,12 @@ def show_budget(budget: int, stands: Standing | None) -> None:
     ahead = math.nan if stands is None or stands.forecast_share is None else stands.forecast_share
     BUDGET.labels(str(budget), "used").set(used)
     BUDGET.labels(str(budget), "forecast").set(ahead)
+
+
+def show_demand(months: Iterable[Month]) -> None:
+    """Show how the demand charges of the months that go on stand."""
+    for month in months:
+        peak, next_kw = month.peak, month.next_kw
+        PEAK.labels(month.site).set(math.nan if peak is None else peak.mean_w)
+        CHARGE.labels(month.site).set(0.0 if peak is None else peak.charge)
+        NEXT_KW.labels(month.site).set(math.nan if next_kw is None else next_kw)

@@ -18,6 +18,7 @@ from accounts import visibility
 from accounts.models import User
 from admission.core.energy.budgets import Measure, period_of
 from admission.core.energy.closing import Basis
+from admission.core.energy.peaks import BINS, INTERVALS_MIN
 from admission.core.energy.rates import Terms
 from admission.jobs.models import Project
 from fleet.models import Site, validators
@@ -69,6 +70,11 @@ class HourOfPlace(models.Model):
     class Meta:
         abstract = True
 
+    @property
+    def whole_mj(self) -> int:
+        """All that it drew."""
+        return self.jobs_mj + self.idle_mj + self.unmanaged_mj + self.residual_mj
+
 
 class SiteHour(HourOfPlace):
     """A site, with what it draws beside its IT. Jobs, idle and unmanaged have their share of it."""
@@ -96,10 +102,23 @@ class SiteHour(HourOfPlace):
     )
     price_per_kwh = models.FloatField(null=True)
     gpu_hour = models.FloatField(null=True, help_text="Price of an hour of a GPU that is held")
+    five_minutes_mj = ArrayField(
+        models.BigIntegerField(),
+        size=BINS,
+        default=list,
+        db_default=[],
+        help_text="Its energy by five minutes; empty: that is not known",
+    )
     demand = models.FloatField(
         default=0.0,
         db_default=0.0,
-        help_text="The month's demand charge, if it is its highest hour",
+        help_text="The month's demand charge, if its peak is in this hour",
+    )
+    peak_at = models.DateTimeField(null=True, help_text="Then: where the peak begins")
+    peak_s = models.PositiveSmallIntegerField(null=True, help_text="How long it is, s")
+    peak_w = models.FloatField(null=True, help_text="Its mean power")
+    peak_mj = models.BigIntegerField(
+        null=True, help_text="Of this energy its users have shares; empty: of that of the hour"
     )
 
     class Meta:
@@ -110,6 +129,13 @@ class SiteHour(HourOfPlace):
 
     def __str__(self) -> str:
         return f"{self.site} {self.hour:%Y-%m-%d %H}"
+
+    @property
+    def peak(self) -> tuple[datetime, int, float] | None:
+        """The month's peak: its start, its length, s, and its mean power, W; None: is elsewhere."""
+        if self.peak_at is None or self.peak_s is None or self.peak_w is None:
+            return None
+        return self.peak_at, self.peak_s, self.peak_w
 
 
 class PlaceHour(HourOfPlace):
@@ -123,6 +149,7 @@ class PlaceHour(HourOfPlace):
     place = models.CharField(max_length=401, help_text="A node's name, or site/rack")
     shared_mj = models.BigIntegerField(help_text="Of nodes without GPUs: switches, storage")
     metered = models.BooleanField(help_text="A meter of its own was read")
+    peak_mj = models.BigIntegerField(null=True, help_text="Of a rack: of it, in the month's peak")
 
     class Meta:
         ordering: ClassVar = ["hour", "kind", "place"]
@@ -132,6 +159,11 @@ class PlaceHour(HourOfPlace):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.place} {self.hour:%Y-%m-%d %H}"
+
+    @property
+    def whole_mj(self) -> int:
+        """All that it drew."""
+        return super().whole_mj + self.shared_mj
 
 
 class HourOfJobs(models.Model):
@@ -145,9 +177,18 @@ class HourOfJobs(models.Model):
     shared_mj = models.BigIntegerField()
     overhead_mj = models.BigIntegerField()
     gpu_ms = models.BigIntegerField(help_text="By share of a GPU for slices")
+    unread_ms = models.BigIntegerField(
+        null=True, help_text="Of it, of which nothing tells what was drawn; empty: not told"
+    )
+    peak_mj = models.BigIntegerField(null=True, help_text="Of it, in the month's peak")
 
     class Meta:
         abstract = True
+
+    @property
+    def whole_mj(self) -> int:
+        """All that they came to."""
+        return self.gpu_mj + self.host_mj + self.shared_mj + self.overhead_mj
 
 
 class ProjectHourQuerySet(models.QuerySet["ProjectHour"]):
@@ -217,7 +258,13 @@ class Tariff(models.Model):
         null=True,
         blank=True,
         validators=validators.quantity(1e6),
-        help_text="Of the highest hour of a calendar month",
+        help_text="Of the highest mean of a calendar month",
+    )
+    demand_interval_min = models.PositiveSmallIntegerField(
+        default=15,
+        db_default=15,
+        choices=[(minutes, f"{minutes} min") for minutes in INTERVALS_MIN],
+        help_text="Over which that mean is",
     )
     gpu_hour = models.FloatField(
         null=True,
@@ -268,8 +315,8 @@ class Tariff(models.Model):
     def terms(self) -> Terms:
         return Terms(
             begins_at=self.begins_at, price_per_kwh=self.price_per_kwh,
-            demand_per_kw=self.demand_per_kw, gpu_hour=self.gpu_hour,
-            carbon_g_per_kwh=self.carbon_g_per_kwh, pue=self.pue,
+            demand_per_kw=self.demand_per_kw, demand_interval_min=self.demand_interval_min,
+            gpu_hour=self.gpu_hour, carbon_g_per_kwh=self.carbon_g_per_kwh, pue=self.pue,
         )  # fmt: skip
 
 

@@ -7,23 +7,25 @@ anew where a tariff or the grid's figures come later.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
 import numpy as np
-from django.db.models import F
+from django.db.models import F, Q, QuerySet
 
-from admission.core.energy.rates import Terms, demand, in_force, month_of, rates_at
+from admission.core.energy.peaks import HourDraw, Peak, peak_of
+from admission.core.energy.rates import Terms, in_force, month_of, rates_at
 from admission.energy.models import GridHour, SiteHour, Tariff
 from fleet.models import Site
 from fleet.snapshot import FleetArrays
 from fleet.tables import Floats
 
-__all__ = ["rate", "stated_pue", "terms_by_site"]
+__all__ = ["rate", "stated_pue", "terms_by_site", "zones"]
 
 _AT_ONCE = 2_000
 _FIELDS = ("carbon_g_per_kwh", "carbon_source", "price_per_kwh", "gpu_hour")
+_NO_PEAK = {"demand": 0.0, "peak_at": None, "peak_s": None, "peak_w": None, "peak_mj": None}
 
 
 def terms_by_site() -> dict[str, list[Terms]]:
@@ -46,7 +48,7 @@ def stated_pue(fleet: FleetArrays, hour: datetime) -> Floats:
 def rate(start: datetime, end: datetime, sites: Sequence[str] | None = None) -> None:
     """Write the rates of hours from ``start`` up to ``end``; ``sites``: of which, None: of all.
 
-    Three queries, one for some thousand hours, and three for each month and site.
+    Three queries, one for some thousand hours, and four for each month and site.
     """
     by_site = terms_by_site()
     hours = SiteHour.objects.filter(hour__gte=start, hour__lt=end).order_by("hour")
@@ -72,14 +74,37 @@ def _rate_one(row: SiteHour, terms: Sequence[Terms], told: GridHour | None) -> N
         setattr(row, name, getattr(found, name))
 
 
+def zones() -> dict[str, ZoneInfo]:
+    """Return the time zone of each site. One query."""
+    return {name: ZoneInfo(zone) for name, zone in Site.objects.values_list("name", "time_zone")}
+
+
 def _charge_demand(rows: Iterable[SiteHour], by_site: dict[str, list[Terms]]) -> None:
-    """Put the demand charge of each month that is touched on its highest hour."""
-    zones = dict(Site.objects.values_list("name", "time_zone"))
-    months = {(row.site, *month_of(row.hour, ZoneInfo(zones.get(row.site, "UTC")))) for row in rows}
+    """Put the demand charge of each month that is touched on the hour in which its peak is.
+
+    An hour is of the month in which it begins at its site.
+    """
+    zone_of, utc = zones(), ZoneInfo("UTC")
+    months = {(row.site, *month_of(row.hour, zone_of.get(row.site, utc))) for row in rows}
     for site, start, end in months:
         hours = SiteHour.objects.filter(site=site, hour__gte=start, hour__lt=end)
-        parts = F("jobs_mj") + F("idle_mj") + F("unmanaged_mj") + F("residual_mj")
-        totals = dict(hours.annotate(total=parts).values_list("hour", "total"))
-        peak, charge = demand(totals, by_site.get(site, []))
-        hours.exclude(hour=peak).exclude(demand=0.0).update(demand=0.0)
-        hours.filter(hour=peak).update(demand=charge)
+        _mark(hours, peak_of(_draws(hours), by_site.get(site, [])))
+
+
+def _draws(hours: QuerySet[SiteHour]) -> Iterator[HourDraw]:
+    total = F("jobs_mj") + F("idle_mj") + F("unmanaged_mj") + F("residual_mj")
+    for row in hours.annotate(total=total).values_list("hour", "total", "five_minutes_mj"):
+        yield HourDraw(*row)
+
+
+def _mark(hours: QuerySet[SiteHour], peak: Peak | None) -> None:
+    """Have one of the hours of a month carry its peak, and no other. Three updates."""
+    marked = hours.filter(~Q(demand=0.0) | Q(peak_at__isnull=False))
+    if peak is None:
+        marked.update(**_NO_PEAK)
+        return
+    marked.exclude(hour=peak.hour).update(**_NO_PEAK)
+    told = {"peak_at": peak.at, "peak_s": peak.length_s, "peak_w": peak.mean_w}
+    # Who drew it is found out anew where it is another one.
+    hours.filter(hour=peak.hour).exclude(**told).update(**told, peak_mj=None)
+    hours.filter(hour=peak.hour).update(demand=peak.charge)

@@ -22,8 +22,8 @@ from admission.jobs.models import Project
 from telemetry.spans import Span
 
 __all__ = [
-    "By", "NotForReader", "Report", "Row", "closed_hours", "of_job", "of_projects", "report",
-    "total_of",
+    "By", "NotForReader", "Report", "Row", "closed_hours", "jobs_by_site", "of_job", "of_projects",
+    "report", "total_of",
 ]  # fmt: skip
 
 _HOUR = timedelta(hours=1)
@@ -66,6 +66,15 @@ class Row:
     overhead_mj: int | None = None
     metered_mj: int | None = None
     basis: str = ""
+    #: of what jobs held, the time of which it is told, and of that the time of which nothing tells
+    #: what was drawn
+    told_ms: int = 0
+    unread_ms: int = 0
+
+    @property
+    def unread(self) -> float | None:
+        """The share of the time that jobs held GPUs of which nothing tells what was drawn."""
+        return self.unread_ms / self.told_ms if self.told_ms else None
 
     @property
     def mj(self) -> int:
@@ -133,6 +142,15 @@ def of_projects(start: datetime, end: datetime, names: Sequence[str]) -> dict[st
     return {row.name: row for row in _of_jobs(By.PROJECT, start, end, list(names))}
 
 
+def jobs_by_site(start: datetime, end: datetime, names: Sequence[str] | None) -> dict[str, Row]:
+    """Return what jobs came to by site in the closed hours of a span. One query.
+
+    ``names``: of these projects alone; None: of all.
+    """
+    own = None if names is None else list(names)
+    return {row.name: row for row in _of_jobs(By.SITE, start, end, own)}
+
+
 def closed_hours(start: datetime, end: datetime) -> int:
     """Return how many hours from ``start`` up to ``end`` are closed. One query."""
     return ClosedHour.objects.filter(hour__gte=start, hour__lt=end).count()
@@ -168,6 +186,7 @@ def total_of(rows: Iterable[Row]) -> Row:
         name="", parts_mj=merged("parts_mj"), money=merged("money"),
         carbon_kg=sum(row.carbon_kg for row in found), carbon_mj=summed("carbon_mj") or 0,
         price_mj=summed("price_mj") or 0, gpu_ms=summed("gpu_ms") or 0,
+        told_ms=summed("told_ms") or 0, unread_ms=summed("unread_ms") or 0,
         basis=_one_basis({row.basis for row in found if row.it_mj} or {row.basis for row in found}),
         **{
             name: summed(name)
@@ -178,7 +197,8 @@ def total_of(rows: Iterable[Row]) -> Row:
 
 # --- Statements ----------------------------------------------------------------------------------
 
-#: Rates stand with the hour of the site. Sums of bigint are exact in Postgres.
+#: Rates stand with the hour of the site. Sums of bigint are exact in Postgres. A demand charge is
+#: paid by what each drew in the peak, and by the hour that the peak is in where that is not known.
 _RATED = """
 coalesce(sum({mj}::float8 * site.carbon_g_per_kwh), 0) / 3.6e12,
 coalesce(sum({mj}) FILTER (WHERE site.carbon_g_per_kwh IS NOT NULL), 0),
@@ -191,8 +211,13 @@ _SITE_MJ = "(site.jobs_mj + site.idle_mj + site.unmanaged_mj + site.residual_mj)
 _JOBS = """
 SELECT {key}, sum(it.gpu_mj), sum(it.host_mj), sum(it.shared_mj), sum(it.overhead_mj),
        sum(it.gpu_ms), {rated},
-       coalesce(sum({mj}::float8 * site.demand / nullif({site_mj}, 0)), 0),
-       coalesce(sum(it.gpu_ms::float8 * site.gpu_hour), 0) / 3.6e6
+       coalesce(sum(site.demand * CASE
+           WHEN site.peak_mj > 0 THEN it.peak_mj::float8 / site.peak_mj
+           ELSE {mj}::float8 / nullif({site_mj}, 0)
+       END), 0),
+       coalesce(sum(it.gpu_ms::float8 * site.gpu_hour), 0) / 3.6e6,
+       coalesce(sum(it.gpu_ms) FILTER (WHERE it.unread_ms IS NOT NULL), 0),
+       coalesce(sum(it.unread_ms), 0)
 FROM {table} AS it
 LEFT JOIN admission_energy_sitehour AS site ON site.hour = it.hour AND site.site = it.site
 WHERE {which}
@@ -247,7 +272,7 @@ def _jobs(by: By, which: str) -> str:
 def _job_row(row: tuple[Any, ...]) -> Row:
     (
         key, gpu, host, shared, overhead, gpu_ms, carbon, carbon_mj, money, price_mj, demand,
-        gpu_hours,
+        gpu_hours, told_ms, unread_ms,
     ) = row  # fmt: skip
     return Row(
         name=_name(key),
@@ -257,6 +282,8 @@ def _job_row(row: tuple[Any, ...]) -> Row:
         carbon_mj=int(carbon_mj),
         price_mj=int(price_mj),
         money={"energy": money, "demand": demand, "gpu_hours": gpu_hours},
+        told_ms=int(told_ms),
+        unread_ms=int(unread_ms),
     )
 
 

@@ -12,5 +12,7 @@ router.register("budgets", views.BudgetViewSet, "budget")
 urlpatterns: list[URLPattern | URLResolver] = [
     path("energy", views.EnergyView.as_view(), name="energy-report"),
     path("energy.csv", views.EnergyCsvView.as_view(), name="energy-report-csv"),
+    path("demand-charges", views.DemandChargesView.as_view(), name="demand-charges"),
+    path("demand-charges.csv", views.DemandChargesCsvView.as_view(), name="demand-charges-csv"),
     *router.urls,
 ]

@@ -115,6 +115,8 @@ class NodeAssignment(models.Model):
     signals_done = models.IntegerField(default=0)
     #: the step of the job's training after which it did the last of them
     done_at_step = models.BigIntegerField(null=True)
+    #: what the machine measured of the artifacts that the phase makes; null: nothing
+    outputs = models.JSONField(null=True)
     text = models.CharField(max_length=500, blank=True)
     log_tail = models.TextField(blank=True)
     #: what the machine has of its output, as it said at ``log_told_at``, bytes from its beginning

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
+import msgspec
 from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import F, QuerySet
@@ -28,7 +29,7 @@ from admission.executors.protocol import (
     WorkStatus,
     WorkStatusState,
 )
-from headroom.work.contract import WorkOutcome
+from headroom.work.contract import Measured, WorkOutcome
 
 __all__ = ["NodeQueue", "locked", "moment", "resettle"]
 
@@ -278,12 +279,35 @@ def _status(gang: Gang, assignments: Sequence[NodeAssignment]) -> WorkStatus:
             (each.done_at_step for each in assignments if each.done_at_step is not None),
             default=None,
         ),
+        outputs=_measured(assignments),
         version=gang.version,
         nodes=tuple(
-            NodeStatus(o.node, o.rank, o.state, o.exit_code, o.text, o.log_tail)
+            NodeStatus(
+                o.node,
+                o.rank,
+                o.state,
+                o.exit_code,
+                o.text,
+                o.log_tail,
+                o.outcome == WorkOutcome.LOST,
+                _unix(o.ended_at),
+            )
             for o in assignments
         ),
     )
+
+
+def _measured(assignments: Sequence[NodeAssignment]) -> tuple[Measured, ...]:
+    """Return the artifacts of a gang: of each what the node found that began last to measure.
+
+    By then no other was at work on it.
+    """
+    found: dict[str, Measured] = {}
+    for assignment in assignments:
+        for each in msgspec.convert(assignment.outputs or [], list[Measured]):
+            if each.name not in found or found[each.name].at < each.at:
+                found[each.name] = each
+    return tuple(found.values())
 
 
 def _state(gang: Gang, assignments: Sequence[NodeAssignment]) -> WorkStatusState:

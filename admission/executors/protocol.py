@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from headroom.work.contract import SignalKind
+from headroom.work.contract import Measured, SignalKind
 
 __all__ = [
     "Executor",
@@ -46,6 +46,9 @@ class Work:
     project: str = ""
     #: ``name``, ``digest`` and ``path`` of each that machines verify before they start it
     inputs: tuple[Mapping[str, str], ...] = ()
+    #: ``name`` and ``path`` of each artifact that machines measure once it has succeeded, and
+    #: whether it is the result of a ``matrix``
+    outputs: tuple[Mapping[str, Any], ...] = ()
     #: ``gpu``, ``profile``, ``place`` and ``share`` of each slice that it has in place of GPUs
     slices: tuple[Mapping[str, Any], ...] = ()
     #: by node, the numbers of the CPU cores that it has in place of GPUs; and how many there are
@@ -105,7 +108,7 @@ class WorkOutcomeKind(enum.StrEnum):
 
 @dataclass(frozen=True)
 class NodeStatus:
-    """The work of one node."""
+    """The work of one node. ``is_lost``: what became of it is not known."""
 
     node: str
     rank: int
@@ -113,6 +116,8 @@ class NodeStatus:
     exit_code: int | None
     text: str
     log_tail: str
+    is_lost: bool = False
+    ended_at: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +139,8 @@ class WorkStatus:
     signals_done: int = 0
     #: the step of its training after which it did the last of them, where it says so
     done_at_step: int | None = None
+    #: the artifacts that it has made, as its machines measured them
+    outputs: tuple[Measured, ...] = ()
     #: grows with every change; what :meth:`Executor.note` is told
     version: int = 0
     nodes: tuple[NodeStatus, ...] = ()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
+import msgspec
 import structlog
 from django.conf import settings
 from django.db import transaction
@@ -25,6 +26,7 @@ from headroom.work.contract import (
     DesiredState,
     Input,
     Order,
+    Output,
     SignalKind,
     SignalOrder,
     Slice,
@@ -50,7 +52,8 @@ _READ_S, _READ_POLL_S = 10.0, 0.5
 #: What a report may change.
 _FIELDS = [
     "state", "store", "claimed_at", "started_at", "ended_at", "outcome", "exit_code",
-    "checkpoint_at", "signals_seen", "signals_done", "done_at_step", "text", "log_tail",
+    "checkpoint_at", "signals_seen", "signals_done", "done_at_step", "outputs", "text",
+    "log_tail",
     "log_asked_from", "log_asked_at",
 ]  # fmt: skip
 
@@ -214,6 +217,7 @@ def _follow(assignment: NodeAssignment, report: WorkReport, at: datetime) -> Non
         assignment.exit_code = report.exit_code
         assignment.ended_at = at if report.ended_at is None else min(moment(report.ended_at), at)
         assignment.text, assignment.log_tail = report.text, report.log_tail
+        assignment.outputs = msgspec.to_builtins(report.outputs) or None
 
 
 def _has_failed(assignment: NodeAssignment) -> bool:
@@ -344,4 +348,5 @@ def _task(row: NodeAssignment, nodes: Sequence[str]) -> Task:
         # What was dispatched by an older version does not say.
         project=work.get("project", ""),
         inputs=[Input(**each) for each in work.get("inputs", ())],
+        outputs=[Output(**each) for each in work.get("outputs", ())],
     )

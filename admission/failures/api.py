@@ -45,6 +45,9 @@ class FailureGroupSerializer(serializers.Serializer[Any]):
     device = serializers.ChoiceField(["gpu", "node"], help_text="Whose rate it is")
     devices = serializers.IntegerField(help_text="Of the inventory of now")
     device_h = serializers.FloatField(help_text="Hours in which they were observed, added up")
+    silent_h = serializers.FloatField(
+        help_text="Hours in between in which they were not: their agents were silent"
+    )
     failures = serializers.IntegerField(help_text="That count for the rate: in observed time")
     causes = FailureCausesSerializer()
     rate_per_h = serializers.FloatField(allow_null=True, help_text="Of one device")

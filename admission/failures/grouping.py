@@ -39,12 +39,14 @@ class By(enum.StrEnum):
 class Observation:
     """How often devices failed. Rates are per device-hour, with bounds; None: nothing observed.
 
-    ``failures`` are those that count for the rate: while their nodes were observed. ``mtbf_h`` is
-    of one device, ``every_h`` of all.
+    ``failures`` are those that count for the rate: while their nodes were observed. In between they
+    were not for ``silent_h``, in which their agents were silent. ``mtbf_h`` is of one device,
+    ``every_h`` of all.
     """
 
     devices: int
     device_h: float
+    silent_h: float
     failures: int
     rate_per_h: float | None
     rate_lower_per_h: float | None
@@ -70,7 +72,8 @@ def whole_fleet(found: Observed) -> Group:
     """Return the failures of the whole fleet, whose rate is that of a GPU."""
     rate = rates(_one(_counted(found.rated)), _one(found.gpu_exposure_s.sum()))
     causes = Counter(each.cause.value for each in found.failures)
-    return Group("fleet", "gpu", causes, _observation(rate, 0, len(found.fleet.gpus)))
+    silent_s = float(found.silent_s[found.fleet.gpus.node].sum())
+    return Group("fleet", "gpu", causes, _observation(rate, 0, len(found.fleet.gpus), silent_s))
 
 
 def groups_of(found: Observed, by: By) -> list[Group]:
@@ -86,7 +89,10 @@ def groups_of(found: Observed, by: By) -> list[Group]:
     groups = np.array(counted, dtype=np.int64)
     of_gpus = of_nodes[found.fleet.gpus.node]
     known = of_gpus >= 0
-    exposure_s = np.bincount(of_gpus[known], found.gpu_exposure_s[known], count).astype(np.float64)
+    exposure_s, silent_s = (
+        np.bincount(of_gpus[known], each[found.fleet.gpus.node][known], count).astype(np.float64)
+        for each in (found.exposure_s, found.silent_s)
+    )
     devices = np.bincount(of_gpus[known], minlength=count)
     numbers = np.bincount(groups[groups >= 0], minlength=count)
     rate = rates(numbers.astype(np.float64), exposure_s)
@@ -95,7 +101,7 @@ def groups_of(found: Observed, by: By) -> list[Group]:
         if (group := _group_of(failure, of_nodes)) >= 0:
             causes[group][failure.cause.value] += 1
     made = [
-        Group(name, "gpu", causes[row], _observation(rate, row, int(devices[row])))
+        Group(name, "gpu", causes[row], _observation(rate, row, int(devices[row]), silent_s[row]))
         for row, name in enumerate(names)
         if devices[row]
     ]
@@ -129,6 +135,7 @@ def _by_component(found: Observed) -> list[Group]:
     counts = Counter(each.component for each in found.rated)
     of_gpus = np.array([name in _OF_GPUS for name in names])
     gpu_s, node_s = found.gpu_exposure_s.sum(), found.exposure_s.sum()
+    silent_s = {True: found.silent_s[found.fleet.gpus.node].sum(), False: found.silent_s.sum()}
     rate = rates(
         np.array([counts[name] for name in names], dtype=np.float64),
         np.where(of_gpus, gpu_s, node_s),
@@ -136,9 +143,11 @@ def _by_component(found: Observed) -> list[Group]:
     sizes = {True: ("gpu", len(found.fleet.gpus)), False: ("node", len(found.fleet.nodes))}
     made = []
     for row, name in enumerate(names):
-        device, devices = sizes[bool(of_gpus[row])]
+        is_gpu = bool(of_gpus[row])
+        device, devices = sizes[is_gpu]
         causes = Counter(each.cause.value for each in found.failures if each.component == name)
-        made.append(Group(name, device, causes, _observation(rate, row, devices)))
+        observed = _observation(rate, row, devices, silent_s[is_gpu])
+        made.append(Group(name, device, causes, observed))
     return sorted(made, key=_worst_first)
 
 
@@ -182,13 +191,14 @@ _KEYS: Mapping[By, Callable[[FleetArrays], tuple[list[str], Ints]]] = {
 }
 
 
-def _observation(rate: Rates, row: int, devices: int) -> Observation:
+def _observation(rate: Rates, row: int, devices: int, silent_s: float) -> Observation:
     per_h = [_known(3600.0 * each[row]) for each in (rate.rate, rate.lower, rate.upper)]
     failures = int(rate.failures[row])
     hours = float(rate.exposure_s[row]) / 3600.0
     return Observation(
         devices=devices,
         device_h=hours,
+        silent_h=float(silent_s) / 3600.0,
         failures=failures,
         rate_per_h=per_h[0],
         rate_lower_per_h=per_h[1],

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from admission.core import outlook
-from admission.core.account import LEVERS, Cause
+from admission.core.baselines import save_s
+from admission.core.fleet_account import CAUSES
 from admission.core.outlook import CheckpointAdvice, Forecast, GpuRate
 from admission.failures import reading
 from admission.failures.grouping import rate_of
@@ -27,9 +31,6 @@ _NOT_BEGUN = "what a save takes: it has not begun"
 _NO_INTERVAL = "how often it saves: its specification has no checkpoint.interval_s"
 _TOO_YOUNG = "what a save takes: it has run for less than two of its intervals"
 _NOT_TOLD = "what a save takes: its loop tells of no time outside of steps"
-#: Causes of the time of which a loop tells and which is not repeated.
-_TOLD = [name for name in LEVERS if name not in (
-    Cause.UNKNOWN, Cause.REPEATED, Cause.STARTING, Cause.RESTARTING, Cause.PAUSED)]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +91,7 @@ def _left_s(attempt: Attempt | None, walltime_s: float, now: float) -> float:
 
 
 def _save_s(attempt: Attempt, period_s: float | None, now: float) -> tuple[float | None, list[str]]:
-    """Return what a save takes at most, s, or what is missing to say it.
-
-    Loops tell the time outside of steps, of which saves are a part: evaluation is in it too.
-    """
+    """Return what a save takes at most, s, or what is missing to say it."""
     if period_s is None:
         return None, [_NO_INTERVAL]
     began = now if attempt.started_at is None else attempt.started_at.timestamp()
@@ -104,11 +102,9 @@ def _save_s(attempt: Attempt, period_s: float | None, now: float) -> tuple[float
     except ParameterError as error:
         return None, [f"its account is too much to add up: {error}"]
     own = [each for each in found.attempts if (each.phase, each.number) == _key(attempt)]
-    told_us = sum(sum(each.causes[name] for name in _TOLD) for each in own)
-    outside_us = sum(each.causes[Cause.OUTSIDE_STEPS] for each in own)
-    if not 0 < outside_us < told_us:
-        return None, [_NOT_TOLD]
-    return period_s * outside_us / told_us, []
+    us = [sum(each.causes.get(cause, 0) for each in own) for cause in CAUSES]
+    (took_s,) = save_s(np.array([us], dtype=np.int64), np.array([period_s])).tolist()
+    return (None, [_NOT_TOLD]) if math.isnan(took_s) else (took_s, [])
 
 
 def _key(attempt: Attempt) -> tuple[str, int]:

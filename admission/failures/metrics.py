@@ -28,7 +28,7 @@ RATE = Gauge(
 
 
 def show(now: float) -> None:
-    """Count the failures of the last 30 days. Nine queries; a rate that is not known is NaN."""
+    """Count the failures of the last 30 days. Ten queries; a rate that is not known is NaN."""
     fleet = whole_fleet(reading.recent(now))
     for cause in Cause:
         FAILURES.labels(cause.value).set(fleet.causes.get(cause.value, 0))

@@ -1,22 +1,23 @@
 """What tells of failures in a span of time, read as signs, and for how long nodes were observed.
 
 A node counts as observed from the moment at which an agent for it was enrolled until that agent was
-last heard. Silences in between count as observed: what failed then would have been told later. What
-a log tells of the time before counts for no rate, as that time does not.
+last heard, without the silences in between. What a log tells of other times counts for no rate, as
+those times do not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from django.db.models import Model, Q, QuerySet
 from numpy.typing import NDArray
 
-from admission.core.failures import Exposure, Failure, Kind, Sign, failures_of
+from admission.core.failures import Exposure, Failure, Kind, Sign, failures_of, observed
+from admission.core.said import Said
 from admission.jobs.models import Attempt
 from fleet import snapshot
 from fleet.cache import KeyedCache
@@ -29,13 +30,14 @@ from policies.restrictions.models import Restriction
 from policies.scopes import Scope, ScopeKind, UnknownScope, nodes_in, row_of
 from telemetry.faults import xids
 from telemetry.faults.models import EccEvent
-from telemetry.models import Agent, ThrottleEvent, XidEvent
+from telemetry.models import Agent, AgentSilence, ThrottleEvent, XidEvent
 from telemetry.spans import ParameterError, Span
 from telemetry.throttle.rules import Severity
 
 __all__ = ["RECENT_S", "Observed", "of_fleet", "recent", "shared"]
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 Row = TypeVar("Row", bound=Model)
 
 #: Of each kind of record so many at most are looked at for one answer.
@@ -46,6 +48,9 @@ _MARGIN = timedelta(minutes=10)
 _MEMORY, _NVLINK = frozenset({48, 64, 94, 95, 140}), frozenset({74})
 #: A contained memory error ends a program, though others go on.
 _ENDS_PROGRAM = 94
+#: SXid errors of NVSwitches have five digits, and say so where they end what uses the link (guide
+#: to fabric managers).
+_FIRST_SXID, _FATAL = 10_000, ", Fatal,"
 #: Codes that a program may bring about.
 _OF_PROGRAMS = frozenset({13, 31, 32, 43, 68, 69})
 _SLOWED = {ThrottleCause.HW_POWER_BRAKE: Kind.POWER_BRAKE, ThrottleCause.HW_THERMAL: Kind.HEAT}
@@ -54,6 +59,8 @@ _OUTAGES = {
     ScopeKind.ZONE: Kind.COOLING_OUTAGE,
     ScopeKind.LINK: Kind.LINK,
 }
+#: What is said of a collective is said of any of its nodes.
+_OF_PEERS = frozenset({Kind.BROKEN, Kind.HUNG})
 #: Owners of restrictions that act by themselves, on what they saw.
 _AUTOMATIC = ("rule:", "playbook:")
 
@@ -83,20 +90,25 @@ class Observed:
         return self.exposure.seconds
 
     @property
+    def silent_s(self) -> Floats:
+        """For how long each node was not observed in between, since its agents were silent, s."""
+        return self.exposure.silent_s
+
+    @property
     def gpu_exposure_s(self) -> Floats:
         """For how long each GPU was observed, s."""
         return self.exposure_s[self.fleet.gpus.node]
 
 
 def of_fleet(span: Span, now: float) -> Observed:
-    """Return the failures of ``span``, as far as it is over. Nine queries.
+    """Return the failures of ``span``, as far as it is over. Ten queries.
 
     Raises :class:`ParameterError` where there is too much to look at.
     """
     span = Span(span.start, min(span.end, now))
     fleet = snapshot.current()
     if span.end <= span.start:
-        return Observed(span, fleet, [], [], _unobserved(fleet))
+        return Observed(span, fleet, [], [], _exposure(fleet, Span(span.end, span.end)))
     found = failures_of(_signs(fleet, span))
     within = [each for each in found if span.start <= each.at < span.end]
     exposure = _exposure(fleet, span)
@@ -130,15 +142,15 @@ def _between(field: str, span: Span) -> Q:
 
 def _xids(fleet: FleetArrays, span: Span) -> Iterator[Sign]:
     told = xids.condition(Severity.CRITICAL) | Q(xid__in={_ENDS_PROGRAM, *_OF_PROGRAMS})
-    events = XidEvent.objects.filter(_between("ts", span), told).order_by("ts")
+    of_switch = Q(xid__gte=_FIRST_SXID, text__contains=_FATAL)
+    events = XidEvent.objects.filter(_between("ts", span), told | of_switch).order_by("ts")
     for event in _few(events, "Xid errors"):
         node = fleet.nodes.index_by_id.get(event.node_id)
         if node is None:
             continue
         kind = _kind_of(event.xid)
-        title = xids.meaning_of(event.xid).title
         yield Sign(
-            kind, event.ts.timestamp(), (node,), f"Xid {event.xid}: {title}",
+            kind, event.ts.timestamp(), (node,), _said_by(event.xid),
             gpu=fleet.gpus.index_by_id.get(event.gpu_id, -1) if event.gpu_id else -1,
             begins=kind is not Kind.PROGRAM_ERROR,
         )  # fmt: skip
@@ -149,7 +161,13 @@ def _kind_of(xid: int) -> Kind:
         return Kind.PROGRAM_ERROR
     if xid in _MEMORY:
         return Kind.GPU_MEMORY
-    return Kind.NVLINK if xid in _NVLINK else Kind.GPU
+    return Kind.NVLINK if xid in _NVLINK or xid >= _FIRST_SXID else Kind.GPU
+
+
+def _said_by(xid: int) -> str:
+    if xid >= _FIRST_SXID:
+        return f"SXid {xid}: fatal error of an NVSwitch"
+    return f"Xid {xid}: {xids.meaning_of(xid).title}"
 
 
 def _memory_errors(fleet: FleetArrays, span: Span) -> Iterator[Sign]:
@@ -169,18 +187,28 @@ def _ends(fleet: FleetArrays, span: Span) -> Iterator[Sign]:
     for row in _few(ended.order_by("ended_at"), "ends of jobs"):
         if row.ended_at is None:
             continue
-        kind = outcomes[Attempt.Outcome(row.outcome)]
-        said = row.why or "nothing says why"
-        text = f"{row.key} {Attempt.Outcome(row.outcome).label.lower()}: {said}"
-        yield Sign(kind, row.ended_at.timestamp(), _nodes_of(fleet, row), text, job=row.key)
+        outcome = Attempt.Outcome(row.outcome)
+        text = f"{row.key} {outcome.label.lower()}: {row.why or 'nothing says why'}"
+        kind, nodes, before_s = outcomes[outcome], _nodes_of(fleet, row), 0.0
+        if row.told is not None:
+            said = Said(**{**row.told, "kind": Kind(row.told["kind"])})
+            kind, before_s = said.kind, said.before_s
+            text = f"{text}; {said.node}: {said.text}"
+            nodes = _rows(fleet, row.placement, None if kind in _OF_PEERS else said.node)
+        yield Sign(kind, row.ended_at.timestamp(), nodes, text, job=row.key, before_s=before_s)
 
 
 def _nodes_of(fleet: FleetArrays, row: Attempt) -> tuple[int, ...]:
     """Return the node that an attempt names as the first to fail, or all of its nodes."""
-    names = row.placement.get("nodes", ())
     first, named, _ = row.why.partition(": ")
-    if named and first in names:
-        names = [first]
+    return _rows(fleet, row.placement, first if named else None)
+
+
+def _rows(fleet: FleetArrays, placement: Mapping[str, Any], node: str | None) -> tuple[int, ...]:
+    """Return the row of a node of an attempt, or the rows of all where that is none of them."""
+    names = placement.get("nodes", ())
+    if node in names:
+        names = [node]
     rows = fleet.nodes.index_by_name
     return tuple(sorted(rows[name] for name in names if name in rows))
 
@@ -240,36 +268,52 @@ def _drains(fleet: FleetArrays, span: Span) -> Iterator[Sign]:
             yield Sign(Kind.DRAIN, row.in_force_since.timestamp(), nodes, text)
 
 
-def _unobserved(fleet: FleetArrays) -> Exposure:
-    never = np.full(len(fleet.nodes), -np.inf)
-    return Exposure(-never, never, never.copy())
-
-
 def _exposure(fleet: FleetArrays, span: Span) -> Exposure:
-    """Return when each node was observed in ``span``. Three queries."""
-    rows = Agent.objects.filter(last_seen_at__isnull=False)
-    lives = {
-        pk: (made.timestamp(), last.timestamp())
-        for pk, made, last in rows.values_list("pk", "created_at", "last_seen_at")
-        if last is not None
-    }
-    found = _unobserved(fleet)
+    """Return when each node was observed in ``span``. Four queries."""
+    agents_of: list[list[int]] = [[] for _ in range(len(fleet.nodes))]
+    for agent, rows in _told_by(fleet):
+        for row in rows.tolist():
+            agents_of[row].append(agent)
+    # Nodes of the same agents are observed at the same times.
+    watches: dict[tuple[int, ...], int] = {(): -1}
+    for several in agents_of:
+        watches.setdefault(tuple(sorted(several)), len(watches) - 1)
+    lives, silences = _lives(span), _silences(span)
+    times: list[tuple[float, float, int]] = []
+    for agents, watch in watches.items():
+        heard = [(*lives[agent], silences.get(agent, ())) for agent in agents if agent in lives]
+        times += [(*each, watch) for each in observed(heard, (span.start, span.end))]
+    start, end, watch_of = np.array(times, dtype=np.float64).reshape(-1, 3).T
+    of_node = [watches[tuple(sorted(several))] for several in agents_of]
+    return Exposure(start, end, watch_of.astype(np.int64), np.array(of_node, dtype=np.int64))
 
-    def observe(agent: int, nodes: NDArray[np.int64] | NDArray[np.bool_]) -> None:
-        if agent in lives:
-            found.start[nodes] = np.minimum(found.start[nodes], lives[agent][0])
-            found.heard[nodes] = np.maximum(found.heard[nodes], lives[agent][1])
 
+def _told_by(fleet: FleetArrays) -> Iterator[tuple[int, Ints]]:
+    """Yield agents with the rows of nodes that they may tell of. Two queries."""
     row_of_node = fleet.nodes.index_by_id
-    by_agent: dict[int, list[int]] = {}
     for agent, node in Agent.nodes.through.objects.values_list("agent_id", "node_id"):
         if node in row_of_node:
-            by_agent.setdefault(agent, []).append(row_of_node[node])
-    for agent, nodes in by_agent.items():
-        observe(agent, np.array(nodes, dtype=np.int64))
+            yield agent, np.array([row_of_node[node]], dtype=np.int64)
     site_of_node = fleet.racks.site[fleet.nodes.rack]
     for agent, site in Agent.sites.through.objects.values_list("agent_id", "site_id"):
         if site in fleet.sites.index_by_id:
-            observe(agent, site_of_node == fleet.sites.index_by_id[site])
-    start = np.maximum(found.start, span.start)
-    return Exposure(start, np.minimum(found.heard, span.end), found.heard)
+            yield agent, np.flatnonzero(site_of_node == fleet.sites.index_by_id[site])
+
+
+def _lives(span: Span) -> dict[int, tuple[float, float]]:
+    """Return when each agent was enrolled and last heard, Unix s. One query."""
+    heard = Agent.objects.filter(last_seen_at__gte=span.start_at, created_at__lt=span.end_at)
+    return {
+        agent: (made.timestamp(), last.timestamp())
+        for agent, made, last in heard.values_list("pk", "created_at", "last_seen_at")
+        if last is not None
+    }
+
+
+def _silences(span: Span) -> dict[int, list[tuple[float, float]]]:
+    """Return the silences of each agent that has any in ``span``, Unix s. One query."""
+    found: dict[int, list[tuple[float, float]]] = {}
+    rows = AgentSilence.objects.filter(until__gt=span.start_at, since__lt=span.end_at)
+    for agent, since, until in rows.order_by().values_list("agent_id", "since", "until"):
+        found.setdefault(agent, []).append((since.timestamp(), until.timestamp()))
+    return found

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from admission.core.account import Cause, GpuSpans, Ints, Shares, Whole
 from admission.core.fleet_account import CAUSES, FleetAccount, Gangs, Parts, fleet_account
 from admission.core.program import NOTHING, Stated, Work
+from admission.core.restricted import Lost, Restricted, lost
 from admission.goodput import steps
 from admission.goodput.steps import Attempts, Floats, Reports, Told
 from telemetry.rollups.spec import MAX_GAP_S
 
-__all__ = ["Iterations", "Readings", "Records", "account", "works"]
+__all__ = ["Iterations", "Readings", "Records", "account", "lost_to_restrictions", "works"]
 
 Bools = NDArray[np.bool_]
 
@@ -61,6 +62,8 @@ class Records:
     drained: GpuSpans
     #: by attempt; None: none of them states anything
     stated: Stated | None = None
+    #: by part; None: nothing was
+    restricted: Restricted | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,12 +71,15 @@ class Iterations:
     """Steps of attempts: that moved their model on, that were made again, that lost time took.
 
     Floats by attempt. Lost time is that of restarts, pauses, caps and throttling, at the mean time
-    of the attempt's steps.
+    of the attempt's steps. ``sync_s`` is what a step waited for other ranks in the mean, s, and
+    ``step_flop`` what one takes, as loops told; NaN: they did not.
     """
 
     moved: Floats
     repeated: Floats
     missed: Floats
+    sync_s: Floats
+    step_flop: Floats
 
 
 def account(records: Records) -> tuple[FleetAccount, Iterations]:
@@ -114,7 +120,18 @@ def works(records: Records, found: FleetAccount, made: Iterations) -> list[Work]
     productive_us = np.zeros(count)
     held = found.gang >= 0
     np.add.at(productive_us, found.gang[held], found.us[held][:, _PRODUCTIVE])
-    return records.stated.works(made.moved, productive_us / _US)
+    stated = records.stated.or_told(made.step_flop)
+    return stated.works(made.moved, productive_us / _US)
+
+
+def lost_to_restrictions(records: Records, found: FleetAccount) -> Lost | None:
+    """Return what restrictions took of capped and drained time; None: nothing was restricted."""
+    if records.restricted is None or not records.restricted.ids:
+        return None
+    return lost(
+        found, records.parts, records.held, records.gang, records.caps, records.restricted,
+        start_us=round(records.start * _US), end_us=round(records.end * _US),
+    )  # fmt: skip
 
 
 def _reached(records: Records, told: Told) -> Floats:
@@ -130,7 +147,20 @@ def _reached(records: Records, told: Told) -> Floats:
 
 def _iterations(records: Records, told: Told, reached: Floats, found: FleetAccount) -> Iterations:
     moved, repeated = told.made(reached, records.start, records.end)
-    return Iterations(moved, repeated, _missed(records, told, found))
+    return Iterations(
+        moved, repeated, _missed(records, told, found), _sync_s(records, told),
+        told.step_flop(len(records.attempts)),
+    )  # fmt: skip
+
+
+def _sync_s(records: Records, told: Told) -> Floats:
+    count, sync_s = len(records.attempts), told.fields["sync_s"]
+    some = ~np.isnan(sync_s) & (told.end > records.start) & (told.start < records.end)
+    reports = _sums(told.attempt[some], np.ones(int(some.sum())), count)
+    total = _sums(told.attempt[some], sync_s[some], count)
+    mean: Floats = np.full(count, np.nan)
+    np.divide(total, reports, out=mean, where=reports > 0.0)
+    return mean
 
 
 def _sums(number: Ints, values: Floats, count: int) -> Floats:

@@ -7,7 +7,7 @@ for nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -17,12 +17,15 @@ from django.db.models import Q
 from admission.bookings.models import Booking
 from admission.core.account import PPM, GpuSpans, Ints
 from admission.core.at_work import at_work, least_at_work_w
+from admission.core.baselines import Working
 from admission.core.fleet_account import Onto, Parts
 from admission.core.request import rows_on
+from admission.core.restricted import Restricted
 from admission.cycle.cordoning import OWNER as OF_SCHEDULERS
 from admission.goodput import draws, records, stated, steps
 from admission.goodput.draws import GangDraws
 from admission.goodput.fleet import Bools, Readings, Records
+from admission.goodput.records import Standing
 from admission.goodput.steps import Attempts, Floats, Reports, times_us
 from admission.jobs.models import Attempt
 from fleet.slicing import sliced
@@ -38,10 +41,12 @@ from telemetry.store.columns import US, Columns, Window, is_null
 from telemetry.store.hot import IdRange
 from telemetry.store.reading import read
 
-__all__ = ["Gathered", "Held", "gather", "held_in"]
+__all__ = ["Gathered", "Held", "Places", "gather", "held_in"]
 
 #: Ids of GPUs whose readings are looked at together: an hour of them is some 10 MB.
 _IDS_AT_ONCE = 8_192
+#: What is read of a GPU.
+_OF_GPU = ("util", "power_w", "power_limit_w", "temp_c")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,21 @@ class Held:
     is_capped: bool
     #: FLOPs of a step, and their precision, as the phase states them
     said: tuple[float | None, str | None]
+    #: between two saves, s; None: it makes none
+    save_every_s: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Where gangs were: attempts by number and racks by row, and what their GPUs did while working.
+
+    ``gpus`` is how many parts of the rack the attempt held.
+    """
+
+    gang: Ints
+    rack: Ints
+    gpus: Ints
+    working: Working
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +95,7 @@ class Gathered:
     records: Records
     attempts: Sequence[Held]
     fleet: FleetArrays
+    places: Places
 
 
 def gather(span: Span, fleet: FleetArrays) -> Gathered:
@@ -88,8 +109,10 @@ def gather(span: Span, fleet: FleetArrays) -> Gathered:
     reports, heard, reached = _reports(held, attempts, span)
     held_spans = GpuSpans(**times_us(part, attempts.dispatched[gang], attempts.ended[gang]))
     drawn = GangDraws(len(held), span.start, MINUTE_S, round((span.end - span.start) / MINUTE_S))
-    holders = partial(draws.holders, held=held_spans, gang=gang)
-    busy, idle = _readings(fleet, ids, span, drawn, holders)
+    places, place = _places(gang, parts.scope[part])
+    seen = _Seen(gang, drawn, place, places.working)
+    holders = partial(draws.holders, held=held_spans, gang=np.arange(gang.size))
+    busy, idle = _readings(fleet, ids, span, seen, holders)
     is_told = np.isin(attempts.job, reports.job) & attempts.counts
     by_placement = [(at, each) for at, each in enumerate(held) if each.is_capped]
     whole = times_us(
@@ -97,6 +120,7 @@ def gather(span: Span, fleet: FleetArrays) -> Gathered:
         [each.dispatched for _, each in by_placement],
         [each.ended for _, each in by_placement],
     )
+    orders = _orders(fleet, span)
     found = Records(
         start=span.start,
         end=span.end,
@@ -111,15 +135,18 @@ def gather(span: Span, fleet: FleetArrays) -> Gathered:
         reached=reached,
         pauses=records.pauses(numbers, span),
         caps=records.joined([records.caps_of_attempts(numbers, span), GpuSpans(**whole)]),
-        part_caps=on_parts.put(records.caps_of_gpus(fleet, span)),
+        part_caps=on_parts.put(records.joined([orders.caps, orders.beside_caps])),
         throttle=records.throttle(ids, span, is_fleet=True),
         low_draw=drawn.shares(~is_told),
         busy=busy,
         idle=idle,
-        drained=on_parts.put(_drained(fleet, span)),
+        drained=on_parts.put(records.joined([orders.drains, orders.beside_drains])),
+        restricted=replace(
+            orders, **{name: on_parts.put(getattr(orders, name)) for name in _OF_ORDERS}
+        ),
         stated=stated.stated([each.said for each in held], _whole(parts)[part], gang, fleet),
     )
-    return Gathered(found, held, fleet)
+    return Gathered(found, held, fleet, places)
 
 
 # --- Parts and who held them ---------------------------------------------------------------------
@@ -151,7 +178,7 @@ def held_in(span: Span) -> list[Held]:
             "pk", "key", "number", "phase", "phase__job__name", "phase__job__project__name",
             "phase__job__job_class", "phase__name", "phase__element", "dispatched_at", "started_at",
             "ended_at", "phase__started_at", "placement__gpus", "placement__slices",
-            "placement__power_cap_w", *stated.OF_ATTEMPT,
+            "placement__power_cap_w", "phase__request__checkpoint_interval_s", *stated.OF_ATTEMPT,
         )
     )  # fmt: skip
     return [
@@ -162,10 +189,10 @@ def held_in(span: Span) -> list[Held]:
             began.timestamp() if began else np.nan,
             ended.timestamp() if ended else span.end + MAX_GAP_S,
             (first or dispatched).timestamp(),
-            gpus or {}, slices or {}, cap is not None, (flop, precision),
+            gpus or {}, slices or {}, cap is not None, (flop, precision), save_every_s,
         )
         for pk, key, number, phase_id, job, project, job_class, phase, element, dispatched, began,
-        ended, first, gpus, slices, cap, flop, precision in rows
+        ended, first, gpus, slices, cap, save_every_s, flop, precision in rows
     ]  # fmt: skip
 
 
@@ -190,6 +217,14 @@ def _held_parts(held: Sequence[Held], fleet: FleetArrays) -> tuple[Ints, Ints]:
     ]
     part = np.array([row for of_one in rows for row in of_one], dtype=np.int64)
     return part, np.repeat(np.arange(len(held)), [len(of_one) for of_one in rows])
+
+
+def _places(gang: Ints, rack: Ints) -> tuple[Places, Ints]:
+    """Return where gangs were, and which of these places each part that is held is of."""
+    key, place, count = np.unique(
+        np.stack([gang, rack]), axis=1, return_inverse=True, return_counts=True
+    )
+    return Places(key[0], key[1], count.astype(np.int64), Working(count.size)), place
 
 
 # --- What loops reported -------------------------------------------------------------------------
@@ -270,42 +305,65 @@ def _reached(held: Sequence[Held], attempts: Attempts, hours: Reports) -> Floats
 # --- What readings show --------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, eq=False)
+class _Seen:
+    """What readings are added to. ``gang`` and ``place`` are those of each span that is held."""
+
+    gang: Ints
+    drawn: GangDraws
+    place: Ints
+    working: Working
+
+    def add(self, held: Ints, readings: Readings, found: Columns, supply_c: Floats) -> None:
+        """Add readings of what each of ``held``, a span or -1, held then."""
+        gang, place = (np.append(each, -1)[held] for each in (self.gang, self.place))
+        self.drawn.add(gang, readings.at, readings.draw, readings.at_limit)
+        # The draw of a partitioned GPU is nobody's in particular.
+        counts = readings.works & ~np.isnan(readings.draw)
+        power_w, temp_c = (found[name].astype(np.float64) for name in ("power_w", "temp_c"))
+        self.working.add(np.where(counts, place, -1), power_w, temp_c, supply_c)
+
+
 def _readings(
     fleet: FleetArrays,
     ids: Ints,
     span: Span,
-    drawn: GangDraws,
+    seen: _Seen,
     holders: Callable[[Ints, Ints], Ints],
 ) -> tuple[GpuSpans, GpuSpans]:
     """Return when parts were read, and their GPUs worked, and did not.
 
-    What was drawn is added to ``drawn``; ``holders`` says which gang holds parts at moments, µs.
+    Readings are added to ``seen``; ``holders`` says by which span parts are held at moments, µs.
     """
     onto, order = Onto(ids), np.argsort(ids, kind="stable")
     busy, idle = [records.NO_SPANS], [records.NO_SPANS]
-    for readings in _by_minute(fleet, span):
+    zone = fleet.racks.zone[fleet.nodes.rack]
+    supply_c = np.append(fleet.zones.supply_c, np.nan)[zone]
+    for found, row in _by_minute(fleet, span):
+        readings = _shown(fleet, found, row)
         busy.append(onto.put(readings.spans(works=True)))
         idle.append(onto.put(readings.spans(works=False)))
         # Of a partitioned GPU, whose draw is not known, any part will do.
         part = order[np.searchsorted(ids[order], readings.gpu)]
-        drawn.add(holders(part, readings.middle_us), readings.at, readings.draw, readings.at_limit)
+        held = holders(part, readings.middle_us)
+        seen.add(held, readings, found, supply_c[fleet.gpus.node[row]])
     return records.joined(busy), records.joined(idle)
 
 
-def _by_minute(fleet: FleetArrays, span: Span) -> Iterator[Readings]:
-    """Yield readings of GPUs, by their ids, by the minute."""
+def _by_minute(fleet: FleetArrays, span: Span) -> Iterator[tuple[Columns, Ints]]:
+    """Yield readings of GPUs by the minute, by their ids, and the rows of their GPUs."""
     gpus = fleet.gpus
     order = np.argsort(gpus.ids)
     last = int(gpus.ids.max(initial=-1))
     for first in range(int(gpus.ids.min(initial=0)), last + 1, _IDS_AT_ONCE):
         some = IdRange(first, first + _IDS_AT_ONCE)
         window = Window(span.start, span.end)
-        found = read(MINUTES[GPU.name], ("util", "power_w", "power_limit_w"), window, some)
+        found = read(MINUTES[GPU.name], _OF_GPU, window, some)
         place = np.searchsorted(gpus.ids[order], found["gpu_id"])
         row = order[np.minimum(place, len(gpus) - 1)]
         is_read = ~(np.isnan(found["util"]) & np.isnan(found["power_w"]))
         keep = is_read & (gpus.ids[row] == found["gpu_id"])
-        yield _shown(fleet, {name: values[keep] for name, values in found.items()}, row[keep])
+        yield {name: values[keep] for name, values in found.items()}, row[keep]
 
 
 def _shown(fleet: FleetArrays, found: Columns, row: Ints) -> Readings:
@@ -330,16 +388,48 @@ def _shown(fleet: FleetArrays, found: Columns, row: Ints) -> Readings:
 # --- What was in force ---------------------------------------------------------------------------
 
 
-def _drained(fleet: FleetArrays, span: Span) -> GpuSpans:
-    """Return when a drain, ours or a scheduler's, or maintenance kept gangs off GPUs, by row."""
-    of_schedulers = Q(kind=RestrictionKind.NO_NEW_LAUNCHES, owner__startswith=OF_SCHEDULERS)
+#: A drain is ours or a scheduler's.
+_IS_DRAIN = Q(kind=RestrictionKind.DRAIN) | Q(
+    kind=RestrictionKind.NO_NEW_LAUNCHES, owner__startswith=OF_SCHEDULERS
+)
+
+
+def _maintenance(fleet: FleetArrays, span: Span) -> GpuSpans:
+    """Return when maintenance kept gangs off GPUs, by row. One query."""
     kept = Booking.objects.filter(
         project=None, starts_at__lt=span.end_at, ends_at__gt=span.start_at
     )
-    maintenance = [
+    booked = (
         (Scope(ScopeKind.NODE, node), start.timestamp(), (over or end).timestamp())
         for nodes, start, end, over in kept.values_list("nodes", "starts_at", "ends_at", "ended_at")
         for node in nodes
-    ]
-    drains = records.in_force(Q(kind=RestrictionKind.DRAIN) | of_schedulers, span)
-    return records.on_scopes([*drains, *maintenance], fleet)
+    )
+    return records.on_scopes(booked, fleet)
+
+
+#: Spans of :class:`Restricted`, by row of a GPU until they are put onto its parts.
+_OF_ORDERS = ("caps", "beside_caps", "drains", "beside_drains")
+
+
+def _orders(fleet: FleetArrays, span: Span) -> Restricted:
+    """Return what was asked of GPUs, by row. Four queries.
+
+    Of caps on power the lowest counts, of drains the first. A cap on clocks is beside: what it
+    takes is no throttling at a power limit.
+    """
+    limits, drains = records.in_force(records.IS_LIMIT, span), records.in_force(_IS_DRAIN, span)
+    is_cap = RestrictionKind.POWER_CAP_W
+    caps = sorted((each for each in limits if each.kind == is_cap), key=_loosest_first)
+    drains.sort(key=lambda each: (each.where[1], each.id), reverse=True)
+    clocks = records.on_scopes((each.where for each in limits if each.kind != is_cap), fleet)
+    return Restricted(
+        ids=[each.id for each in (*caps, *drains)],
+        caps=records.claims(caps, fleet),
+        beside_caps=records.joined([clocks, records.controller_caps(fleet, span)]),
+        drains=records.claims(drains, fleet, len(caps)),
+        beside_drains=_maintenance(fleet, span),
+    )
+
+
+def _loosest_first(one: Standing) -> tuple[float, int]:
+    return -(one.value or 0.0), -one.id

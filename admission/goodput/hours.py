@@ -7,6 +7,7 @@ made anew, so that it may be done twice, or be killed in the middle.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, fields
 from datetime import UTC, datetime, timedelta
@@ -19,12 +20,22 @@ from django.db import connection, transaction
 from psycopg import Cursor, sql
 
 from admission import bulk
+from admission.baselines import hourly
+from admission.baselines.models import GangHour
 from admission.core.fleet_account import CAUSES, FleetAccount
 from admission.core.program import NOTHING, Work
+from admission.core.restricted import Lost
 from admission.goodput import fleet, gathering, metrics, queue
 from admission.goodput.fleet import Iterations
 from admission.goodput.gathering import Gathered, Held
-from admission.goodput.models import AccountedHour, DayAccount, HourAccount, HourSteps, HourWait
+from admission.goodput.models import (
+    AccountedHour,
+    DayAccount,
+    HourAccount,
+    HourRestriction,
+    HourSteps,
+    HourWait,
+)
 from fleet import locks, snapshot
 from telemetry import samples
 from telemetry.rollups import progress
@@ -117,18 +128,25 @@ def compute(hour: float, now: float) -> None:
     gathered = gathering.gather(span, snapshot.current())
     found, iterations = fleet.account(gathered.records)
     works = fleet.works(gathered.records, found, iterations)
+    lost = fleet.lost_to_restrictions(gathered.records, found)
     waits = queue.waits(span, found.free)
+    levels = hourly.rows(span, gathered, found, iterations)
     at = span.start_at
     with transaction.atomic():
         locks.wait_until_commit(_LOCK, "write")
-        for model in (AccountedHour, HourAccount, HourWait, HourSteps):
+        for model in (
+            AccountedHour, HourAccount, HourRestriction, HourWait, HourSteps, GangHour,
+        ):  # fmt: skip
             model._default_manager.filter(hour=at).delete()
         bulk.insert(_rows(at, gathered, found))
+        bulk.insert(_restrictions(at, gathered, lost))
         bulk.insert([HourWait(hour=at, **{n: getattr(w, n) for n in w.__slots__}) for w in waits])
         bulk.insert(_steps(at, gathered.attempts, iterations, works))
+        bulk.insert(levels)
         AccountedHour.objects.create(
-            hour=at, computed_at=datetime.fromtimestamp(now, UTC), gpus=len(gathered.fleet.gpus)
-        )
+            hour=at, computed_at=datetime.fromtimestamp(now, UTC), gpus=len(gathered.fleet.gpus),
+            has_restrictions=True,
+        )  # fmt: skip
         add_up(at)
     if not AccountedHour.objects.filter(hour__gt=at).exists():
         metrics.show(at, found, sum(works, NOTHING))
@@ -155,6 +173,27 @@ def _whose(held: Held | None) -> dict[str, Any]:
         "attempt_id": held.pk, "project": held.project, "job_class": held.job_class,
         "phase": held.phase,
     }  # fmt: skip
+
+
+def _restrictions(at: datetime, gathered: Gathered, lost: Lost | None) -> list[HourRestriction]:
+    """Return what each restriction took, by site and project."""
+    restricted = gathered.records.restricted
+    if lost is None or restricted is None:
+        return []
+    racks, sites = gathered.fleet.racks, gathered.fleet.sites
+    sums: dict[tuple[int, str, str], list[int]] = defaultdict(lambda: [0, 0])
+    columns = (lost.number, lost.scope, lost.gang, lost.us, lost.is_shared)
+    for number, scope, gang, us, is_shared in zip(*(c.tolist() for c in columns), strict=True):
+        project = "" if gang < 0 else gathered.attempts[gang].project
+        row = sums[restricted.ids[number], str(sites.names[racks.site[scope]]), project]
+        row[0] += us
+        row[1] += us * is_shared
+    return [
+        HourRestriction(
+            hour=at, restriction_id=pk, site=site, project=project, us=us, shared_us=shared_us
+        )
+        for (pk, site, project), (us, shared_us) in sums.items()
+    ]
 
 
 def _steps(
@@ -193,9 +232,9 @@ def add_up(at: datetime) -> None:
 def prune(now: datetime) -> None:
     """Forget hours and days that are older than the hours of readings that are kept."""
     hours = now - max(timedelta(days=settings.TELEMETRY_HOUR_HOT_DAYS), _LEAST_KEPT)
-    for model in (HourAccount, HourWait):
+    for model in (HourAccount, HourWait, GangHour):
         model._default_manager.filter(hour__lt=hours).delete()
     days = now - max(timedelta(days=settings.TELEMETRY_HOUR_DAYS), _LEAST_KEPT)
-    for kept in (AccountedHour, HourSteps):
+    for kept in (AccountedHour, HourRestriction, HourSteps):
         kept._default_manager.filter(hour__lt=days).delete()
     DayAccount.objects.filter(day__lt=days.date()).delete()

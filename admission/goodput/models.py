@@ -10,7 +10,7 @@ from typing import ClassVar
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
-__all__ = ["AccountedHour", "DayAccount", "HourAccount", "HourSteps", "HourWait"]
+__all__ = ["AccountedHour", "DayAccount", "HourAccount", "HourRestriction", "HourSteps", "HourWait"]
 
 
 class AccountedHour(models.Model):
@@ -19,6 +19,9 @@ class AccountedHour(models.Model):
     hour = models.DateTimeField(unique=True, help_text="Its start")
     computed_at = models.DateTimeField()
     gpus = models.PositiveIntegerField(help_text="Of the fleet, as it was when it was computed")
+    has_restrictions = models.BooleanField(
+        default=False, db_default=False, help_text="What restrictions took is told apart"
+    )
 
     def __str__(self) -> str:
         return f"{self.hour:%Y-%m-%d %H:%M}"
@@ -83,6 +86,26 @@ class HourWait(models.Model):
 
     def __str__(self) -> str:
         return f"{self.project} {self.reason} {self.hour:%Y-%m-%d %H:%M}"
+
+
+class HourRestriction(models.Model):
+    """What a restriction took of the time of GPUs in an hour: of one project, or of nobody."""
+
+    hour = models.DateTimeField()
+    restriction_id = models.BigIntegerField()
+    site = models.CharField(max_length=200)
+    project = models.CharField(max_length=60, blank=True, help_text="Empty: nobody held them")
+    us = models.BigIntegerField(help_text="µs of GPUs: of a cap what was capped, else drained")
+    shared_us = models.BigIntegerField(help_text="Of it, while others asked for the same")
+
+    class Meta:
+        indexes: ClassVar = [
+            models.Index(fields=["restriction_id", "hour"], name="goodput_restriction_hour"),
+            models.Index(fields=["hour"], name="goodput_hour_restriction"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.restriction_id} {self.hour:%Y-%m-%d %H:%M}"
 
 
 class HourSteps(models.Model):

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
 
 import numpy as np
 from django.db import connection
 
 from admission.core.account import GpuSpans
+from admission.goodput.records import NO_SPANS
 from admission.goodput.waiting import Waits, wanted_us
+from admission.jobs.models import Job
 from admission.queue.reasons import REASON
 from telemetry.spans import Span
 
-__all__ = ["Wait", "waits"]
+__all__ = ["Wait", "of_job", "waits"]
 
 # What waits still; what an attempt began of since; what was ended while it waited. What began again
 # and again waited from the end of the attempt before.
@@ -26,14 +29,15 @@ WITH begun AS (
     FROM admission_jobs_attempt
     WHERE phase_id IN (
         SELECT phase_id FROM admission_jobs_attempt
-        WHERE ended_at IS NULL OR ended_at > %(start)s
+        WHERE (ended_at IS NULL OR ended_at > %(start)s)
+            AND (%(phases)s::bigint[] IS NULL OR phase_id = ANY(%(phases)s))
     )
 ), waited AS (
     SELECT phase_id, before AS since, dispatched_at AS until FROM begun
     WHERE dispatched_at > %(start)s
     UNION ALL
     SELECT id, queued_at, ended_at FROM admission_jobs_phase AS phase
-    WHERE queued_at < %(end)s AND (
+    WHERE queued_at < %(end)s AND (%(phases)s::bigint[] IS NULL OR id = ANY(%(phases)s)) AND (
         state = 'queued'
         OR state = 'cancelled' AND ended_at > %(start)s AND NOT EXISTS (
             SELECT FROM admission_jobs_attempt WHERE phase_id = phase.id
@@ -97,10 +101,25 @@ class _Piece(NamedTuple):
     end: float
 
 
-def waits(span: Span, free: GpuSpans) -> list[Wait]:
-    """Return what waited in ``span``, by project, class and reason. Two queries."""
+def of_job(job: Job, now: datetime) -> list[Wait]:
+    """Return what a job has waited for so far, the most first. Three queries.
+
+    ``wanted_us`` is 0: free GPUs are not looked at.
+    """
+    phases = list(job.phases.values_list("pk", flat=True))
+    end = max(now, job.submitted_at + timedelta(microseconds=1))
+    found = waits(Span(job.submitted_at.timestamp(), end.timestamp()), NO_SPANS, phases)
+    return sorted(found, key=lambda each: -each.demand_us)
+
+
+def waits(span: Span, free: GpuSpans, phases: Sequence[int] | None = None) -> list[Wait]:
+    """Return what waited in ``span``, by project, class and reason. Two queries.
+
+    ``phases``: the numbers of those that are meant; None: all.
+    """
+    given: dict[str, Any] = {"start": span.start_at, "end": span.end_at, "phases": phases}
     with connection.cursor() as cursor:
-        cursor.execute(_WAITS, {"start": span.start_at, "end": span.end_at})
+        cursor.execute(_WAITS, given)
         rows = [row for row in map(_Row._make, cursor.fetchall()) if row.end > row.start]
         jobs = list({row.job for row in rows})
         cursor.execute(_REASONS, {"kind": REASON, "jobs": jobs, "end": span.end_at})

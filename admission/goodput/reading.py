@@ -138,7 +138,8 @@ def of_job(job: Job, span: Span, now: float) -> JobAccount:
     productive_s = np.zeros(len(every))
     productive_s[found.gang] = found.us[:, CAUSES.index(Cause.PRODUCTIVE)] / _US
     moved, _ = told.made(reached, span.start, span.end)
-    works = _stated(every, fleet).works(moved, productive_s)
+    stated = _stated(every, fleet).or_told(told.step_flop(len(every)))
+    works = stated.works(moved, productive_s)
     nothing = [0] * len(LEVERS)
     has_told = set(told.attempt.tolist())
     return JobAccount(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from django.db.models import Q
 
 from admission.core.account import PPM, Cause, GpuSpans, Ints, Shares, Whole, throttled
 from admission.core.fleet_account import Onto
+from admission.core.restricted import Claims
 from admission.directives.models import Directive
 from admission.goodput.steps import times_us
 from fleet.tables import FleetArrays
@@ -23,11 +25,26 @@ from telemetry.models import ThrottleEvent
 from telemetry.spans import Span
 
 __all__ = [
-    "NO_SPANS", "caps_of_attempts", "caps_of_gpus", "in_force", "joined", "on_scopes", "pauses",
-    "spans_of", "throttle",
+    "IS_LIMIT", "NO_SPANS", "Standing", "Where", "caps_of_attempts", "caps_of_gpus", "claims",
+    "controller_caps", "in_force", "joined", "on_scopes", "pauses", "spans_of", "throttle",
 ]  # fmt: skip
 
 NO_SPANS = GpuSpans(**times_us((), (), ()))
+#: Restrictions that agents set on GPUs.
+IS_LIMIT = Q(kind__in=LIMITS)
+
+
+#: A scope, and from when to when something held there, Unix s.
+Where: TypeAlias = tuple[Scope, float, float]
+
+
+class Standing(NamedTuple):
+    """A restriction that was in force."""
+
+    id: int
+    kind: str
+    value: float | None
+    where: Where
 
 
 def spans_of(rows: Iterable[tuple[int, datetime, datetime | None]], span: Span) -> GpuSpans:
@@ -107,35 +124,48 @@ def _lost_ppm(lost_s: float, length_s: float) -> int:
 
 def caps_of_gpus(fleet: FleetArrays, span: Span) -> GpuSpans:
     """Return when GPUs were under a cap of ours, by row. Two queries."""
-    limits = on_scopes(in_force(Q(kind__in=LIMITS), span), fleet)
-    return joined([limits, _controller_caps(fleet, span)])
+    limits = on_scopes((each.where for each in in_force(IS_LIMIT, span)), fleet)
+    return joined([limits, controller_caps(fleet, span)])
 
 
-def in_force(which: Q, span: Span) -> list[tuple[Scope, float, float]]:
-    """Return the scopes of restrictions and when these were in force. One query."""
+def in_force(which: Q, span: Span) -> list[Standing]:
+    """Return restrictions that were in force in a span. One query."""
     rows = Restriction.objects.filter(
         which, Q(ended_at=None) | Q(ended_at__gt=span.start_at), effect_at__lt=span.end_at,
         expires_at__gt=span.start_at,
     ).order_by()  # fmt: skip
     return [
-        (Scope(ScopeKind(kind), name), begun.timestamp(), min(over or ends, ends).timestamp())
-        for kind, name, begun, over, ends in rows.values_list(
-            "scope_kind", "scope_name", "effect_at", "ended_at", "expires_at"
+        Standing(
+            pk, kind, value,
+            (Scope(ScopeKind(place), name), begun.timestamp(), min(over or ends, ends).timestamp()),
+        )
+        for pk, kind, value, place, name, begun, over, ends in rows.values_list(
+            "pk", "kind", "value", "scope_kind", "scope_name", "effect_at", "ended_at", "expires_at"
         )
         if begun is not None
-    ]
+    ]  # fmt: skip
 
 
-def on_scopes(found: Sequence[tuple[Scope, float, float]], fleet: FleetArrays) -> GpuSpans:
+def on_scopes(found: Iterable[Where], fleet: FleetArrays) -> GpuSpans:
     """Return spans of scopes as spans of the GPUs that are there now, by row."""
-    spans = [NO_SPANS]
-    for scope, start, end in found:
-        try:
-            there = np.flatnonzero(gpus_in(fleet, scope))
-        except UnknownScope:
-            continue
-        spans.append(GpuSpans(**times_us(there, [start] * there.size, [end] * there.size)))
-    return joined(spans)
+    return joined([NO_SPANS, *(_on_scope(each, fleet) for each in found)])
+
+
+def claims(found: Sequence[Standing], fleet: FleetArrays, first: int = 0) -> Claims:
+    """Return the same of restrictions, each numbered by its place, from ``first`` on."""
+    spans = [_on_scope(each.where, fleet) for each in found]
+    numbers = np.arange(first, first + len(found), dtype=np.int64)
+    number = np.repeat(numbers, [each.gpu.size for each in spans])
+    return Claims(number=number, **vars(joined([NO_SPANS, *spans])))
+
+
+def _on_scope(where: Where, fleet: FleetArrays) -> GpuSpans:
+    scope, start, end = where
+    try:
+        there = np.flatnonzero(gpus_in(fleet, scope))
+    except UnknownScope:
+        return NO_SPANS
+    return GpuSpans(**times_us(there, [start] * there.size, [end] * there.size))
 
 
 def joined(all_: Sequence[GpuSpans]) -> GpuSpans:
@@ -147,10 +177,10 @@ def joined(all_: Sequence[GpuSpans]) -> GpuSpans:
     )
 
 
-def _controller_caps(fleet: FleetArrays, span: Span) -> GpuSpans:
+def controller_caps(fleet: FleetArrays, span: Span) -> GpuSpans:
     """Return since when GPUs have the caps of the controller that they have, as agents tell.
 
-    Of caps that were lifted or changed since, agents' last reports do not tell.
+    Of caps that were lifted or changed since, agents' last reports do not tell. One query.
     """
     rows = LimitReport.objects.filter(
         limit__startswith=CONTROLLER, state=LimitState.APPLIED, at__lt=span.end_at

@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 #: What is read of a report.
-FIELDS = ("step", "step_time_s", "data_wait_s", "sync_s", "lost_share")
+FIELDS = ("step", "step_time_s", "data_wait_s", "sync_s", "lost_share", "flops_per_step")
 _US = 1e6
 
 
@@ -116,6 +116,15 @@ class Told:
             np.bincount(attempt, np.where(here, made - again, 0.0), count).astype(np.float64),
             np.bincount(attempt, np.where(here, again, 0.0), count).astype(np.float64),
         )
+
+    def step_flop(self, attempts: int) -> Floats:
+        """Return the mean of the FLOPs that each attempt told a step takes, NaN: it told none."""
+        flop = self.fields["flops_per_step"]
+        told = ~np.isnan(flop)
+        times = np.bincount(self.attempt[told], minlength=attempts)
+        total = np.bincount(self.attempt[told], flop[told], attempts)
+        mean: Floats = np.divide(total, times, out=np.full(attempts, np.nan), where=times > 0)
+        return mean
 
     def shares(self) -> list[Shares]:
         """Return the shares that loops tell of, each of what those before it left."""

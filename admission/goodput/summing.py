@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from django.db import connection
 from django.db.models import Sum
-from django.db.models.functions import TruncWeek
+from django.db.models.functions import TruncDay, TruncWeek
 from psycopg import sql
 
 from accounts import visibility
@@ -28,7 +28,9 @@ from admission.jobs.models import Project
 from telemetry.rollups.spec import HOUR_S
 from telemetry.spans import ParameterError, Span
 
-__all__ = ["FILTERS", "Asked", "By", "Found", "Iterations", "Waiting", "add_up"]
+__all__ = [
+    "FILTERS", "Asked", "By", "Found", "Iterations", "Waiting", "add_up", "by_day", "waits_by_day",
+]  # fmt: skip
 
 _DAY_S = 24 * HOUR_S
 _US_PER_H = 3.6e9
@@ -187,7 +189,7 @@ def add_up(asked: Asked, now: float) -> Found:
     prices: dict[tuple[Any, ...], Floats] = defaultdict(lambda: np.zeros((2, len(CAUSES))))
     terms = terms_by_site()
     for piece in _pieces(asked, terms):
-        for *key, site, us in _sums(asked, piece):
+        for *key, site, us in _sums(asked, piece, (*_COLUMNS[asked.by], "site")):
             took_us = np.array(us, dtype=np.int64)
             sums[tuple(key)] += took_us
             rate = _gpu_hour(terms.get(site, ()), piece)
@@ -240,11 +242,10 @@ def _gpu_hour(terms: Sequence[Terms], piece: _Piece) -> float | None:
     return None if stated is None else stated.gpu_hour
 
 
-def _sums(asked: Asked, piece: _Piece) -> list[tuple[Any, ...]]:
-    """Return key, site and sums of rows of a piece. One query."""
+def _sums(asked: Asked, piece: _Piece, names: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Return the columns ``names`` and sums of rows of a piece. One query."""
     at = "day" if piece.is_of_days else "hour"
     table = f"admission_goodput_{at}account"
-    names = (*_COLUMNS[asked.by], "site")
     total = sql.SQL(", ").join(
         # Rows from before there was a cause do not have it.
         sql.SQL("coalesce(sum(us[{}]), 0)::bigint").format(sql.Literal(place))
@@ -277,6 +278,15 @@ def _sums(asked: Asked, piece: _Piece) -> list[tuple[Any, ...]]:
         return list(cursor.fetchall())
 
 
+def by_day(asked: Asked) -> dict[date, Ints]:
+    """Return µs by cause of the whole days (UTC) of what is asked for, of those that have rows.
+
+    One query. Days know no rack, hour and attempt.
+    """
+    piece = _Piece(True, *asked.days)
+    return {day: np.array(us, dtype=np.int64) for day, us in _sums(asked, piece, ("day",))}
+
+
 def _moment(at: float) -> datetime:
     return datetime.fromtimestamp(at, UTC)
 
@@ -305,6 +315,15 @@ def _waiting(asked: Asked) -> list[Waiting]:
     rows = _beside(asked, HourWait.objects.all()).values_list("reason")
     summed = rows.annotate(Sum("demand_us"), Sum("wanted_us")).order_by("-demand_us__sum")
     return [Waiting(reason, int(demand), int(wanted)) for reason, demand, wanted in summed]
+
+
+def waits_by_day(asked: Asked) -> dict[tuple[date, str], int]:
+    """Return by day (UTC) and reason the µs of GPUs that were wanted while free. One query."""
+    if not _NOT_OF_STEPS.isdisjoint(asked.only):
+        return {}
+    days = _beside(asked, HourWait.objects.all()).annotate(day=TruncDay("hour", tzinfo=UTC))
+    summed = days.values_list("day", "reason").annotate(Sum("wanted_us")).order_by()
+    return {(day.date(), reason): int(wanted) for day, reason, wanted in summed}
 
 
 _OF_WORK = tuple(each.name for each in fields(Work))

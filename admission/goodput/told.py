@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -11,10 +11,11 @@ from django.conf import settings
 from admission.core.account import Cause, Ints
 from admission.core.fleet_account import CAUSES, FLEET_LEVERS, Unheld
 from admission.core.program import NOTHING, Floats, Work
+from admission.goodput.queue import Wait
 from admission.goodput.reading import JobAccount
 from admission.goodput.summing import By, Found
 
-__all__ = ["BADPUT", "NOT_TOLD", "told", "told_of_fleet"]
+__all__ = ["BADPUT", "NOT_TOLD", "money_of_wait", "told", "told_of_fleet"]
 
 #: Causes by the names that ml-goodput-measurement has for lost time.
 BADPUT: Mapping[str, str] = {
@@ -26,6 +27,7 @@ BADPUT: Mapping[str, str] = {
 
 #: Of this time no loop tells: some of it may have been productive.
 NOT_TOLD = (Cause.UNKNOWN, Cause.BUSY, Cause.LOW_DRAW)
+_US_PER_H = 3.6e9
 #: What only a loop tells.
 _ONLY_TOLD = (
     Cause.PRODUCTIVE,
@@ -36,8 +38,11 @@ _ONLY_TOLD = (
 )
 
 
-def told(job: str, found: JobAccount | None) -> dict[str, Any]:
-    """Return the account of a job by cause, the greatest first; None: it never held a GPU."""
+def told(job: str, found: JobAccount | None, waits: Sequence[Wait] = ()) -> dict[str, Any]:
+    """Return the account of a job by cause, the greatest first; None: it never held a GPU.
+
+    ``waits`` are those of all the time since it was submitted, if they are asked for.
+    """
     causes = found.causes if found else {}
     attempts = found.attempts if found else ()
     held_us = sum(causes.values())
@@ -51,6 +56,8 @@ def told(job: str, found: JobAccount | None) -> dict[str, Any]:
         "goodput": causes[Cause.PRODUCTIVE] / held_us if has_told and held_us else None,
         **_program(found.work if found else NOTHING, causes.get(Cause.PRODUCTIVE, 0)),
         "cannot_tell": [*_ONLY_TOLD] if silent else [],
+        "currency": settings.ENERGY_CURRENCY,
+        "waiting": [_waited(each.reason, each.demand_us) for each in waits],
         "causes": _causes(causes),
         "attempts": [
             {
@@ -61,6 +68,12 @@ def told(job: str, found: JobAccount | None) -> dict[str, Any]:
             for each in attempts
         ],
     }  # fmt: skip
+
+
+def _waited(reason: str, demand_us: int) -> dict[str, Any]:
+    """Return demand that waited, and what that comes to."""
+    money = money_of_wait(demand_us)
+    return {"reason": reason, "demand_gpu_s": demand_us / 1e6, "money": money}
 
 
 def _program(work: Work, productive_us: int) -> dict[str, Any]:
@@ -132,9 +145,7 @@ def told_of_fleet(found: Found) -> dict[str, Any]:
         "ml_productivity_goodput": None if fleet is None or program is None else fleet * program,
         "groups": groups,
         "waiting": [
-            {"reason": each.reason, "demand_gpu_s": each.demand_us / 1e6,
-             "wanted_gpu_s": each.wanted_us / 1e6,
-             "money": each.demand_us / 3.6e9 * settings.ENERGY_WAITING_GPU_HOUR or None}
+            {**_waited(each.reason, each.demand_us), "wanted_gpu_s": each.wanted_us / 1e6}
             for each in found.waiting
         ],
         "iterations": [
@@ -143,6 +154,12 @@ def told_of_fleet(found: Found) -> dict[str, Any]:
             for each in found.iterations
         ],
     }  # fmt: skip
+
+
+def money_of_wait(demand_us: int) -> float | None:
+    """Return what demand that waited comes to; None: what a GPU-hour of it costs is not stated."""
+    price = settings.ENERGY_WAITING_GPU_HOUR
+    return demand_us / _US_PER_H * price if price else None
 
 
 def _key(found: Found, key: tuple[Any, ...]) -> dict[str, Any]:

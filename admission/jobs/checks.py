@@ -107,6 +107,10 @@ def _names(phase: PhaseSpec, fleet: FleetArrays, path: str) -> Iterator[FieldErr
         ("site", locality.sites, sites, "locality.sites[{}]"),
         ("node", locality.nodes, fleet.nodes.index_by_name, "locality.nodes[{}]"),
         ("site", [locality.data_site], sites, "locality.data_site"),
+        *(
+            ("site", output.copies, sites, f"outputs[{place}].copies[{{}}]")
+            for place, output in enumerate(phase.outputs)
+        ),
         (
             "storage endpoint",
             [locality.storage],

@@ -21,13 +21,14 @@ _MOST = 2_000
 # A command that has saved a checkpoint or has succeeded had started, and machines start none on
 # inputs that differ: they end it with 126 and the input's name. At which of several sites they did
 # is not known. What another job of the project declared alike counts, too: its inputs are the same.
+# Artifacts of earlier phases are not declared, and say nothing of a site.
 _SEEN = """
 WITH ended AS MATERIALIZED (
     SELECT * FROM admission_jobs_attempt WHERE ended_at > %(since)s
     ORDER BY ended_at DESC LIMIT %(most)s
 ), seen AS MATERIALIZED (
     SELECT phase_id, placement, ended_at AS at, regexp_replace(why, '^[^ ]*: ', '') AS why
-    FROM ended WHERE exit_code = 126 AND why ~ '^[^ ]*: input '
+    FROM ended WHERE exit_code = 126 AND why ~ '^[^ ]*: input (?!artifact/)'
     UNION ALL
     SELECT phase_id, placement, started_at, ''
     FROM ended WHERE outcome = 'succeeded' OR checkpoint_at > started_at

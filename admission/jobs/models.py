@@ -244,6 +244,13 @@ class Job(models.Model):
     interactive = models.BooleanField(
         default=False, help_text="It is for a terminal in it, and ends once that does"
     )
+    pipeline = models.CharField(
+        max_length=300,
+        blank=True,
+        db_default="",
+        default="",
+        help_text="Of phases that came as jobs of their own, the owner and name of their run",
+    )
 
     objects = JobQuerySet.as_manager()
 
@@ -282,6 +289,12 @@ class Job(models.Model):
                 fields=["id"],
                 condition=Q(elements_reached__lt=F("elements"), state__in=["queued", "running"]),
                 name="job_array_open",
+            ),
+            # Phases of one run have each other's artifacts.
+            models.Index(
+                fields=["project", "pipeline"],
+                condition=~Q(pipeline=""),
+                name="job_pipeline",
             ),
             # Those whose terminals are looked after.
             models.Index(fields=["state"], condition=Q(interactive=True), name="job_interactive"),
@@ -489,6 +502,10 @@ class Attempt(models.Model):
     outcome = models.CharField(max_length=10, choices=Outcome.choices, blank=True)
     why = models.CharField(max_length=500, blank=True, help_text="Why it ended")
     exit_code = models.IntegerField(null=True, blank=True)
+    told = models.JSONField(
+        null=True, blank=True, editable=False,
+        help_text="What its output says most of how it failed: kind, node, text, before_s",
+    )  # fmt: skip
     dispatched_at = models.DateTimeField()
     room_by = models.DateTimeField(
         null=True,
@@ -540,6 +557,51 @@ class Attempt(models.Model):
     def reports_as(self) -> tuple[str, str, str]:
         """The names under which its loop may report: job, phase or attempt."""
         return self.phase.job.name, self.phase.key, self.key
+
+
+class Artifact(models.Model):
+    """An artifact that a phase has made, as its machines measured it. It is recorded once."""
+
+    phase = models.ForeignKey(Phase, on_delete=models.CASCADE, related_name="artifacts")
+    name = models.CharField(max_length=60)
+    path = models.CharField(max_length=4000, help_text="On the machines of its phase")
+    digest = models.CharField(max_length=80)
+    size_bytes = models.BigIntegerField()
+    site = models.CharField(max_length=200, blank=True, help_text="Where it was made")
+    cells = models.JSONField(null=True, help_text="Of a result of a matrix: how many ended how")
+    attempt = models.CharField(max_length=300, help_text="That made it: job/phase/number")
+    recorded_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["phase_id", "name"]
+        constraints = [
+            models.UniqueConstraint(fields=["phase", "name"], name="artifact_of_phase"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.phase}: {self.name}"
+
+
+class ArtifactCopy(models.Model):
+    """A copy of an artifact at another site, as the machines of a phase there measured it."""
+
+    artifact = models.ForeignKey(Artifact, on_delete=models.CASCADE, related_name="copies")
+    site = models.CharField(max_length=200)
+    path = models.CharField(max_length=4000, help_text="On the machines there")
+    digest = models.CharField(max_length=80)
+    size_bytes = models.BigIntegerField()
+    attempt = models.CharField(max_length=300, help_text="That made it: job/phase/number")
+    recorded_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["artifact_id", "site"]
+        verbose_name_plural = "artifact copies"
+        constraints = [
+            models.UniqueConstraint(fields=["artifact", "site"], name="artifact_copy_at_site"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.artifact} at {self.site}"
 
 
 class JobRevision(models.Model):

@@ -33,6 +33,7 @@ from headroom.jobs.spec import (
     Network,
     PhaseSpec,
     Power,
+    Promotion,
     Response,
     Restart,
     Sensitivity,
@@ -331,5 +332,10 @@ def _request(
         cross_site_checkpoint=terms.checkpoint.cross_site is CrossSite.REQUIRED,
         prefers=terms.energy.prefer or "",
         may_wait_s=terms.energy.may_wait_s if terms.energy.prefer else 0.0,
+        takes=tuple((each.phase, each.output) for each in terms.inputs),
+        promotes=terms.promotion is not None,
+        matrices=tuple(
+            (each.phase, each.output) for each in (terms.promotion or Promotion()).matrix
+        ),
         **of_job,
     )

@@ -2,36 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import connection, transaction
 
 from admission.core.allocation.allocations import Allocations, OpenAttempt
-from admission.core.throughput import Curve, Measured, Unit, noted
+from admission.core.throughput import BEGINS_S, Curve, Measured, Unit, noted
 from admission.directives.models import Control
 from admission.learned.models import Throughput
 
 __all__ = ["curves", "curves_of_phases", "note"]
 
-#: An attempt that began so recently is left out, s: its first steps are slower.
-_BEGINS_S = 60.0
 _AT_ONCE = 2_000
 
 # The mean of each column: rows tell of the whole gang, whichever of its machines they come from.
+# Only of loops that had reported in the same attempt before, so that its first steps are left out.
 _REPORTS = """
 SELECT job.name, avg(samples_per_s), avg(tokens_per_s), avg(1.0 / nullif(step_time_s, 0.0))
-FROM job_sample JOIN telemetry_reportedjob AS job ON job.id = job_sample.job_id
-WHERE job.name = ANY(%(names)s) AND ts > %(since)s AND ts <= %(until)s
+FROM unnest(%(names)s::text[], %(began)s::timestamptz[]) AS asked (name, began)
+JOIN telemetry_reportedjob AS job ON job.name = asked.name
+JOIN job_sample ON job_sample.job_id = job.id
+WHERE ts > %(since)s AND ts <= %(until)s AND EXISTS (
+    SELECT FROM job_sample AS earlier
+    WHERE earlier.job_id = job.id AND earlier.ts > asked.began AND earlier.ts <= %(warm)s
+)
 GROUP BY job.name
 """
 _UNITS = (Unit.SAMPLES, Unit.TOKENS, Unit.STEPS)
 
 
-def curves(held: Allocations) -> dict[str, Curve]:
-    """Return what elastic jobs that run did at each size, by key. One query if there are any."""
+def curves(held: Allocations, waiting: Mapping[int, str]) -> dict[str, Curve]:
+    """Return what elastic jobs did at each size, by key. One query if there are any.
+
+    Those that run, and those of phases that wait, which are given by id with their keys: one that
+    begins again was measured before.
+    """
     keys = {each.phase_id: each.request.key for each in held.attempts if each.request.is_elastic}
+    keys |= waiting
     return {keys[phase]: curve for phase, curve in curves_of_phases(keys).items()}
 
 
@@ -51,16 +60,13 @@ def curves_of_phases(phases: Iterable[int]) -> dict[int, Curve]:
 def note(held: Allocations, now: float, every_s: float) -> int:
     """Add what loops reported within the last ``every_s`` to the sizes of their jobs.
 
-    Returns how many jobs that is. Left out are attempts that have just begun, that are paused, and
-    those that work on less than their batch. Four queries if any elastic job runs.
+    Returns how many jobs that is. Left out are attempts whose loop has just begun to report, that
+    are paused, and those that work on less than their batch. Four queries if any elastic job runs.
     """
     running = [
         each
         for each in held.attempts
-        if each.request.is_elastic
-        and each.is_running
-        and each.started_at is not None
-        and each.started_at <= now - _BEGINS_S
+        if each.request.is_elastic and each.is_running and each.started_at is not None
     ]
     if not running:
         return 0
@@ -69,16 +75,21 @@ def note(held: Allocations, now: float, every_s: float) -> int:
     ).values_list("attempt", flat=True)
     left_out = set(scaled)
     alone = [each for each in running if each.id not in left_out]
-    return _add(alone, _reported([each.request.key for each in alone], now, every_s), now, every_s)
+    return _add(alone, _reported(alone, now, every_s), now, every_s)
 
 
-def _reported(names: Sequence[str], now: float, every_s: float) -> dict[str, tuple[Unit, float]]:
+def _reported(
+    attempts: Sequence[OpenAttempt], now: float, every_s: float
+) -> dict[str, tuple[Unit, float]]:
     """Return the unit and the mean throughput, a second, that each job told of."""
     until = datetime.fromtimestamp(now, UTC)
+    since = until - timedelta(seconds=every_s)
     asked: dict[str, Any] = {
-        "names": list(names),
-        "since": until - timedelta(seconds=every_s),
+        "names": [each.request.key for each in attempts],
+        "began": [datetime.fromtimestamp(each.started_at or now, UTC) for each in attempts],
+        "since": since,
         "until": until,
+        "warm": since - timedelta(seconds=BEGINS_S),
     }
     with connection.cursor() as cursor:
         cursor.execute(_REPORTS, asked)

@@ -14,6 +14,7 @@ _PER_YEAR = 1.0 / (1000.0 * failures.HOURS_PER_YEAR)
 
 register.filter("per_year", measured("", _PER_YEAR)(failures.per_year))
 register.filter("every", measured("h")(failures.every))
+register.filter("at_least", measured("h")(failures.at_least))
 
 
 @register.simple_tag

@@ -45,6 +45,13 @@ def bits(value: float | None) -> str:
 
 
 @register.filter
+@measured("bit/s", 1 / 8)
+def network(rate: float | None) -> str:
+    """Return bytes per second of a network in bits, as of its links: ``12.5 Gbit/s``."""
+    return units.DASH if rate is None else quantity(8.0 * rate, "bit/s")
+
+
+@register.filter
 def amount(value: float | None, unit: str) -> str:
     """Return a quantity as people say it: ``41.2 kW``."""
     if value is None or math.isnan(value):

@@ -1,19 +1,21 @@
 """Tables with their files and columns: ``{% table "waiting" columns=True %}…{% endtable %}``.
 
-A builtin: no template has to load it. ``static/css/headroom.css`` hides columns by ``hide-1`` and
-so on.
+With ``titled="waiting-title"``, the id of a heading, in a box called so that scrolls where the
+table is too wide. A builtin: no template has to load it. ``static/css/headroom.css`` hides columns
+by ``hide-1`` and so on, and in a narrow window shows each row of a table of several columns as a
+block.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from urllib.parse import parse_qsl, urlsplit
 
 from django import template
 from django.template.base import FilterExpression, NodeList, Parser, Token, token_kwargs
 from django.template.context import Context
 from django.template.loader import render_to_string
-from django.utils.html import format_html_join
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
 from dashboard import exports, tables
@@ -22,16 +24,20 @@ register = template.Library()
 
 #: As many columns as the style sheet can hide.
 _MOST_COLUMNS = 16
+#: So many columns stand side by side on a phone.
+_ABREAST = 2
+_BOX = '<div class="scroll" tabindex="0" role="region" aria-labelledby="{}" id="{}-scroll">{}</div>'
 
 
 class TableNode(template.Node):
     """A table of a page: rendered, kept for its file where one is made, with its links."""
 
     def __init__(
-        self, name: FilterExpression, columns: FilterExpression | None, nodelist: NodeList
+        self, name: FilterExpression, given: Mapping[str, FilterExpression], nodelist: NodeList
     ) -> None:
         self._name = name
-        self._columns = columns
+        self._columns = given.get("columns")
+        self._titled = given.get("titled")
         self.nodelist = nodelist
 
     def render(self, context: Context) -> SafeString:
@@ -39,15 +45,21 @@ class TableNode(template.Node):
         html: str = self.nodelist.render(context)
         name = str(self._name.resolve(context))
         url = str(context.get("poll_url") or "") or exports.current_address()
-        titles, hidden = [], list[int]()
+        titles, chosen, hidden = tables.titles(html), list[str](), list[int]()
         if self._columns is not None and self._columns.resolve(context):
-            titles = tables.titles(html)[:_MOST_COLUMNS]
-            hidden = _hidden(url, name, titles)
+            chosen = titles[:_MOST_COLUMNS]
+            hidden = _hidden(url, name, chosen)
         exports.capture(name, html, hidden)
+        if len(titles) > _ABREAST:
+            html = tables.as_cards(html, titles)
         if hidden:
             classes = " ".join(f"hide-{at + 1}" for at in hidden)
             html = html.replace('class="', f'class="{classes} ', 1)
-        return mark_safe(html + _tools(url, name, titles, hidden))  # noqa: S308 - rendered templates
+        whole = mark_safe(html + _tools(url, name, chosen, hidden))  # noqa: S308 - rendered templates
+        if self._titled is None:
+            return whole
+        title = str(self._titled.resolve(context))
+        return format_html(_BOX, title, title.removesuffix("-title"), whole)
 
 
 def _hidden(url: str, name: str, titles: Sequence[str]) -> list[int]:
@@ -84,16 +96,16 @@ def _tools(url: str, name: str, titles: Sequence[str], hidden: Sequence[int]) ->
 
 @register.tag("table")
 def do_table(parser: Parser, token: Token) -> TableNode:
-    """Parse ``{% table NAME [columns=True] %}``."""
+    """Parse ``{% table NAME [titled=ID] [columns=True] %}``."""
     bits = token.split_contents()[1:]
     given = token_kwargs(bits[1:], parser)
-    if not bits or set(given) - {"columns"} or len(given) != len(bits) - 1:
+    if not bits or set(given) - {"columns", "titled"} or len(given) != len(bits) - 1:
         raise template.TemplateSyntaxError(
-            'write {% table "name" %} or {% table "name" columns=True %}'
+            'write {% table "name" %}, with titled="id-of-heading" or columns=True behind the name'
         )
     nodelist = parser.parse(("endtable",))
     parser.delete_first_token()
-    return TableNode(parser.compile_filter(bits[0]), given.get("columns"), nodelist)
+    return TableNode(parser.compile_filter(bits[0]), given, nodelist)
 
 
 @register.simple_tag

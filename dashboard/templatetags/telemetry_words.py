@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from urllib.parse import urlencode
 
@@ -64,6 +65,20 @@ def signed_s(seconds: float | None) -> str:
         return "0.00 s"
     text = units.age(size) if size >= 10 else f"{size:.2f} s"
     return f"{_MINUS if seconds < 0 else '+'}{text}"
+
+
+@register.simple_tag
+def progress_words(done_s: float, whole_s: float) -> str:
+    """Return how far something is: ``41 % of 24 h``. All of it only once it is done."""
+    share = math.floor(100.0 * min(1.0, done_s / whole_s)) if whole_s > 0.0 else 0
+    return f"{share} % of {lasted_s(whole_s)}"
+
+
+@register.inclusion_tag("inc/progress.html")
+def progress(done_s: float, whole_s: float, label: str) -> dict[str, object]:
+    """Return the bar of something that takes long; ``label`` is for screen readers."""
+    words = progress_words(done_s, whole_s)
+    return {"done": round(done_s), "whole": round(whole_s), "label": label, "words": words}
 
 
 @register.simple_tag

@@ -67,6 +67,7 @@ def _shown(request: HttpRequest, found: Observed, by: By) -> dict[str, Any]:
         "answer": failures.answer(answer),
         "precedence": ", ".join(map(failures.words, answer["precedence"])),
         "observed_share": failures.observed_share(answer),
+        "silent_share": failures.silent_share(answer),
         "groups": [
             {**each, "words": failures.words(each["name"]) if by is By.COMPONENT else each["name"]}
             for each in answer["groups"]

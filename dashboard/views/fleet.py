@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import quote, urlencode
 
 from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
@@ -14,9 +15,20 @@ from django.views.decorators.http import require_safe
 
 from accounts.decorators import requires
 from accounts.roles import Capability
-from dashboard import cells, conditional, controller, live, queue, sites, stale_agents, state
+from dashboard import (
+    cells,
+    conditional,
+    controller,
+    live,
+    queue,
+    sites,
+    stale_agents,
+    state,
+    tightest,
+)
 from dashboard.context import criticals_of
 from dashboard.live import METRICS, Metric
+from dashboard.ranges import Choice
 from dashboard.state import View
 from policies.incidents.models import Incident
 from policies.restrictions.models import Restriction
@@ -53,14 +65,16 @@ def page(request: HttpRequest) -> HttpResponse:
     if not len(view.fleet.racks):
         return render(request, "dashboard/first_visit.html")
     columns = _columns(view, metric.name, site)
+    is_worst = request.GET.get("order") == "worst"
     context = {
         **_panel_context(view, site),
         "metric": metric,
-        "metrics": list(METRICS.values()),
-        "site": "" if site is None else str(view.fleet.sites.names[site]),
-        "sites": view.fleet.sites.names.tolist(),
-        "site_links": len(view.fleet.sites) <= _SITE_LINKS,
-        "heat_sites": cells.heat_sites(view.fleet, columns, metric, site),
+        **_links(view, metric, site, is_worst=is_worst),
+        "heat_sites": cells.heat_sites(
+            view.fleet, columns, metric, site, _margins(view, metric) if is_worst else None
+        ),
+        "is_worst": is_worst,
+        "now": view.now,
         "dense": len(columns["id"]) > cells.DENSE_ABOVE,
         "generation": view.fleet.generation,
         "racks": len(columns["id"]),
@@ -70,6 +84,34 @@ def page(request: HttpRequest) -> HttpResponse:
         "signed_in_until": _signed_in_until(request),
     }
     return render(request, "dashboard/fleet.html", context)
+
+
+def _links(view: View, metric: Metric, site: int | None, *, is_worst: bool) -> dict[str, Any]:
+    """Return what is shown of the racks, and the links to what else may be."""
+    names = view.fleet.sites.names.tolist()
+    name = "" if site is None else str(names[site])
+
+    def href(**other: str) -> str:
+        order = "worst" if is_worst else ""
+        asked = {"metric": metric.name, "site": name, "order": order, **other}
+        return "?" + urlencode({key: said for key, said in asked.items() if said}, quote_via=quote)
+
+    return {
+        "site": name,
+        "sites": names,
+        "metric_links": [
+            Choice(href(metric=each.name), each.label, each == metric) for each in METRICS.values()
+        ],
+        "order_links": [
+            Choice(href(order=""), "by place", not is_worst),
+            Choice(href(order="worst"), "worst first", is_worst),
+        ],
+        "all_sites": href(site=""),
+        "site_links": [Choice(href(site=each), each, each == name) for each in names]
+        if len(names) <= _SITE_LINKS
+        else [],
+        "wall_href": href(wall="1"),
+    }
 
 
 def _signed_in_until(request: HttpRequest) -> datetime:
@@ -133,11 +175,17 @@ def _columns(view: View, metric: str, site: int | None) -> dict[str, live.Column
         lambda: live.heatmap(
             view.fleet,
             view.summary,
+            tightest.shared(view),
             metric,
             stale_after_s=settings.STALE_AFTER_S,
             site=site,
         ),
     )
+
+
+def _margins(view: View, metric: Metric) -> live.Array:
+    shared = tightest.shared(view)
+    return live.margins(view.summary, shared, metric.name, settings.STALE_AFTER_S)
 
 
 def _panel_context(view: View, site: int | None) -> dict[str, Any]:
@@ -147,7 +195,8 @@ def _panel_context(view: View, site: int | None) -> dict[str, Any]:
 def _make_panel_context(view: View, site: int | None) -> dict[str, Any]:
     tiles = sites.tiles(view, stale_agents.by_site(view.now, settings.STALE_AFTER_S))
     rows = range(len(tiles)) if site is None else [site]
-    trees = [(tiles[row].name, sites.power_tree(view, row)) for row in rows]
+    found = sites.power_trees(view, rows)
+    trees = [(tiles[row].name, tree) for row, tree in zip(rows, found, strict=True)]
     shown = [tiles[row] for row in rows]
     name = "" if site is None else tiles[site].name
     return {

@@ -1,4 +1,4 @@
-"""The page of goodput."""
+"""The pages of goodput and of what cost most."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from accounts.cost import dear
 from accounts.decorators import requires
 from accounts.models import User
 from accounts.roles import Capability
-from dashboard import fleet_goodput, hours
+from admission.core.losses import Order
+from admission.losses import reading
+from dashboard import fleet_goodput, hours, losses
 
-__all__ = ["page"]
+__all__ = ["losses_page", "page"]
 
 
 @require_safe
@@ -31,3 +33,23 @@ def page(request: HttpRequest) -> HttpResponse:
         "chosen": chosen,
     }
     return render(request, "dashboard/goodput.html", context)
+
+
+@require_safe
+@requires(Capability.VIEW_FLEET)
+@dear("the span of time")
+def losses_page(request: HttpRequest) -> HttpResponse:
+    """What cost most of the time of GPUs, and what pays first; to ML users, of their own."""
+    now, params = timezone.now(), request.GET.dict()
+    chosen, span = hours.chosen(params, now)
+    asked = params.get("rank", "")
+    order = Order(asked) if asked in list(Order) else Order.GPU_H
+    only = {name: params[name] for name in reading.ONLY if params.get(name)}
+    context = {
+        "shown": losses.page(cast(User, request.user), span, order, only, now),
+        "ranges": hours.RANGES.items(),
+        "chosen": chosen,
+        "orders": losses.ORDERS.items(),
+        "order": order,
+    }
+    return render(request, "dashboard/losses.html", context)

@@ -19,6 +19,7 @@ from dashboard import causes, happenings, lemons, ranges, readings, slices
 from dashboard.timeline import Timeline
 from dashboard.views.timelines import Views
 from fleet.models import Gpu
+from policies.scopes import Scope, ScopeKind
 from telemetry import frame
 from telemetry.models import ThrottleEvent
 from telemetry.series import Kind
@@ -60,7 +61,11 @@ def _now(gpu: Gpu, visibility: Visibility) -> dict[str, Any]:
     }
 
 
-_views = Views("gpu", _gpu, _now, _timeline, happenings.of_gpu)
+def _scope(gpu: Gpu) -> Scope:
+    return Scope(ScopeKind.GPU, f"{gpu.node.name}/{gpu.index}")
+
+
+_views = Views("gpu", _gpu, _now, _timeline, happenings.of_gpu, _scope)
 
 
 @require_safe

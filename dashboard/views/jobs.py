@@ -35,6 +35,7 @@ from admission.logs.reading import NotThere
 from admission.queue import queue_status
 from admission.timeline import reading
 from dashboard import (
+    baselines,
     energy,
     goodput,
     job_log,
@@ -255,7 +256,8 @@ def goodput_panel(request: HttpRequest, name: str) -> HttpResponse:
     """Where the time of the job's GPUs went, for htmx."""
     shown = _shown(request, name)
     context = {
-        "account": goodput.of(shown.job, time.time()),
+        "account": goodput.of(shown.job, timezone.now()),
+        "beyond": baselines.of_job(shown.job, time.time()),
         "energy": energy.of_job(shown.job),
         "job": shown.job,
     }
@@ -306,6 +308,7 @@ def _main(shown: Shown) -> _Drawn:
         "checkpoints": jobs.checkpoints_shown(job, shown.attempt, now),
         "facts": jobs.wants(resolution.request_of(phase)),
         "artifacts": jobs.artifacts(job.spec, phase),
+        "handed_on": jobs.handed_on(job),
         "directives": jobs.ledger(shown.attempts, shown.visibility),
         "events": shown.visibility.veiled(events, "text"),
         "is_over": phase.state in Phase.OVER,

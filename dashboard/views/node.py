@@ -22,6 +22,7 @@ from dashboard.timeline import Timeline
 from dashboard.views.timelines import Views
 from fleet.models import Gpu, Node
 from headroom.contracts import RECORDING_OVER
+from policies.scopes import Scope, ScopeKind
 from telemetry.models import ThrottleEvent
 from telemetry.series import Kind
 from telemetry.trust import read as power
@@ -113,7 +114,11 @@ def _power_sources(node: Node, now: float) -> dict[str, Any]:
     return {"power_sources": found.sources, "disputed_gpus": disputed}
 
 
-_views = Views("node", _node, _now, _timeline, happenings.of_node, _power_sources)
+def _scope(node: Node) -> Scope:
+    return Scope(ScopeKind.NODE, node.name)
+
+
+_views = Views("node", _node, _now, _timeline, happenings.of_node, _scope, _power_sources)
 
 
 @require_safe

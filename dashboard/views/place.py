@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
+from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
@@ -16,11 +18,17 @@ from accounts import visibility
 from accounts.decorators import requires
 from accounts.models import User
 from accounts.roles import Capability
-from dashboard import hub, moments, panels, places, ranges, scopes
+from dashboard import conditions, controller, hub, moments, panels, places, ranges, scopes
+from dashboard.hub import Link
+from dashboard.places import Place
 from dashboard.timeline import Timeline
 from fleet import snapshot
 from fleet.models import Meter
-from policies.scopes import Scope, ScopeKind, UnknownScope
+from policies.headroom import network
+from policies.headroom.evaluate import Headroom
+from policies.scopes import Scope, ScopeKind, UnknownScope, row_of
+from telemetry import frame
+from telemetry.live_frame import Readings
 from telemetry.series import Kind
 
 __all__ = ["hub_if_any", "hub_of", "hub_panel", "page", "panel"]
@@ -29,7 +37,7 @@ __all__ = ["hub_if_any", "hub_of", "hub_panel", "page", "panel"]
 _METERS = 4
 _METER_OF = {ScopeKind.POWER_DOMAIN: "power_domain", ScopeKind.ZONE: "cooling_zone"}
 #: The places that have a hub.
-_HUBS = (*places.KINDS, ScopeKind.RACK, ScopeKind.SITE)
+_HUBS = (*places.KINDS, ScopeKind.RACK, ScopeKind.NODE, ScopeKind.GPU, ScopeKind.SITE)
 
 
 @require_safe
@@ -45,6 +53,7 @@ def page(request: HttpRequest, kind: str, name: str) -> HttpResponse:
         **hub_of(request, scope),
         "timeline": timeline,
         "picker": timeline and timeline.picker,
+        "rows": timeline and timeline.rows,
         "has_meters": scope.kind in _METER_OF,
     }
     status = 400 if timeline and timeline.picker.error else 200
@@ -96,12 +105,20 @@ _Drawn = tuple[str, str, Mapping[str, str], dict[str, Any]]
 def _now(scope: Scope) -> _Drawn:
     moment = moments.current()
     try:
-        found = moment.once(("place", scope), lambda: places.place(moment.headroom, scope))
+        found = moment.once(("place", scope), lambda: _place(moment.headroom, scope))
     except UnknownScope as error:
         raise Http404(str(error)[:400]) from None
     context = {"place": found, "words": scopes.words(scope), "now": moment.now}
     url = reverse("live-place", args=[scope.kind.value, scope.name])
     return "dashboard/panels/place.html", url, {}, context
+
+
+def _place(headroom: Headroom, scope: Scope) -> Place:
+    sent: Mapping[str, float] = {}
+    if scope.kind is ScopeKind.LINK:
+        readings = Readings(headroom.fleet, frame.read(), headroom.at, settings.STALE_AFTER_S)
+        sent = network.sent_by_class_bits_per_s(readings, row_of(headroom.fleet, scope))
+    return places.place(headroom, scope, sent)
 
 
 def _hub(request: HttpRequest, scope: Scope) -> _Drawn:
@@ -110,20 +127,55 @@ def _hub(request: HttpRequest, scope: Scope) -> _Drawn:
     except UnknownScope as error:
         raise Http404(str(error)[:400]) from None
     url = reverse("live-place-hub", args=[scope.kind.value, scope.name])
-    return "dashboard/panels/hub.html", url, {}, {"hub": found}
+    context = {"hub": found, "binds": _binds(scope), "controller": _held(scope)}
+    return "dashboard/panels/hub.html", url, {}, context
+
+
+def _held(scope: Scope) -> list[controller.Line]:
+    """Return what the controller does to a node or a GPU; the pages of others say it themselves."""
+    is_part = scope.kind in (ScopeKind.NODE, ScopeKind.GPU)
+    return controller.of_part(snapshot.current(), scope) if is_part else []
+
+
+def _binds(scope: Scope) -> Link | None:
+    """Return the constraint that binds a place, with the page of where it lies.
+
+    None where nothing is known of it, and of places whose own panel says it.
+    """
+    headroom = moments.current().headroom
+    if scope.kind in places.KINDS or scope.name not in headroom.table(scope.kind).index_by_name:
+        return None
+    found = headroom.binding(scope)
+    if found is None:
+        return None
+    return Link(found.sentence, conditions.place_url(headroom.fleet, found.where))
 
 
 def _timeline(request: HttpRequest, scope: Scope) -> Timeline | None:
-    """Return the chart of the meters of a place; None where it has none. One query."""
+    """Return the chart of a link, or of the meters of a place; None: it has none. One query."""
     meters = _meters(scope)
-    if not meters:
+    is_link = scope.kind is ScopeKind.LINK
+    if not meters and not is_link:
         return None
-    return Timeline(
+    found = Timeline(
         picker=ranges.read(request.GET.dict(), time.time()),
         sources=tuple((Kind.METER, meter) for meter in meters),
         events="",
         name=f"{scope.kind.value}-{scope.name.replace('/', '-')}",
         meters=meters,
+        rows=1,
+    )
+    return _of_link(found, scope) if is_link else found
+
+
+def _of_link(timeline: Timeline, scope: Scope) -> Timeline:
+    fleet = snapshot.current()
+    row = row_of(fleet, scope)
+    return replace(
+        timeline,
+        sources=((Kind.LINK, int(fleet.links.ids[row])),),
+        capacity_bits_per_s=float(fleet.links.capacity_bits_per_s[row]),
+        rows=4,
     )
 
 

@@ -371,6 +371,7 @@ def _detail(
     is_standing = row.state == Restriction.State.IN_FORCE and row.expires_at > now
     is_in_force = is_standing and (row.starts_at is None or row.starts_at <= now)
     told = [e for e in events if e.cycle == row.cycle and e.kind in e.ONCE]
+    cost, not_known = restrictions.cost(row, cast(User, request.user), now)
     context = {
         "row": row,
         "now": now,
@@ -394,6 +395,8 @@ def _detail(
         "told": told[-1].text if told else "",
         "outcome": restrictions.outcome(row, events),
         "measures": restrictions.measures(events, row.cycle),
+        "cost": cost,
+        "cost_not_known": not_known,
         "events": events,
         "evidence": facts(row.evidence) if isinstance(row.evidence, dict) else [],
         "beside": _beside(row, visibility, now) if is_in_force else None,

@@ -22,6 +22,7 @@ from policies.rollouts import document, following
 from policies.rollouts.following import NotPossible, Verb
 from policies.rollouts.models import RolloutRun, RolloutVersion
 from policies.rollouts.showing import shown
+from telemetry.versions.running import running
 
 __all__ = ["act", "detail", "detail_panel", "page", "start"]
 
@@ -39,7 +40,7 @@ _WORDS = {
 @require_safe
 @requires(Capability.VIEW_FLEET)
 def page(request: HttpRequest) -> HttpResponse:
-    """Rollouts under way and over, and those that may be started."""
+    """Rollouts under way and over, those that may be started, and what nodes run."""
     user = cast(User, request.user)
     runs = list(RolloutRun.objects.select_related("version")[:_MOST])
     live = {run.name for run in runs if run.ended_at is None}
@@ -52,6 +53,7 @@ def page(request: HttpRequest) -> HttpResponse:
         "live": len(live),
         "held": sum(run.state == "held" for run in runs),
         "ready": [{"version": each, "sentence": _sentence(each)} for each in ready],
+        "versions": rollouts.version_rows(running(), snapshot.current()),
         "may_start": user.can(Capability.RUN_PLAYBOOKS),
     }
     return render(request, "dashboard/rollouts.html", context)

@@ -18,7 +18,9 @@ from dashboard import happenings, panels, ranges
 from dashboard.happenings import Happening
 from dashboard.ranges import RangePicker
 from dashboard.timeline import Timeline
+from dashboard.views import place
 from fleet.models import Gpu, Node
+from policies.scopes import Scope
 from telemetry.spans import Span
 
 __all__ = ["Views"]
@@ -38,6 +40,7 @@ class Views(Generic[T]):
     now: Callable[[T, Visibility], dict[str, Any]]
     timeline: Callable[[HttpRequest, T, float], Timeline]
     happenings: Callable[[int, Span, Visibility], list[Happening]]
+    scope: Callable[[T], Scope]
     #: makes what the page has besides
     besides: Callable[[T, float], dict[str, Any]] | None = None
 
@@ -60,6 +63,7 @@ class Views(Generic[T]):
             "timeline": timeline,
             "picker": timeline.picker,
             **(self.besides(thing, now) if self.besides else {}),
+            **place.hub_if_any(request, self.scope(thing)),
             **dict(zip(("panel", "table", "happenings"), drawn, strict=True)),
         }
         status = 400 if timeline.picker.error else 200

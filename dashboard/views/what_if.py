@@ -63,7 +63,7 @@ def _lists(request: HttpRequest, found: Consequences) -> dict[str, Any]:
     hit, slowed = found.hit[:_MOST], found.slowed[:_MOST]
     names = outages.named([each.key for each in hit], reader)
     return {
-        "over": outages.over_lines(found, fleet),
+        "over": outages.over_lines(found.over[:_MOST], fleet),
         "hit": list(zip(names, hit, strict=True)),
         "slowed": outages.slowed_lines(slowed, fleet, reader),
         "relying": outages.relies_lines(found.relying[:_MOST], found.scope, reader),

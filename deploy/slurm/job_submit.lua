@@ -1,4 +1,4 @@
--- Holds new GPU jobs for Headroom: see docs/how-to/turn-on-beside-slurm.md.
+-- Holds new GPU jobs, and phases of pipelines, for Headroom: see docs/how-to/turn-on-beside-slurm.md.
 --
 -- It runs under slurmctld's locks, so it looks at what it is given, and at two small files in memory:
 -- it adds a line to one, which wakes the bridge, and reads one where WHEN_AWAY is "open". It sets the
@@ -42,6 +42,11 @@ local function asks_for_gpus(job)
    return false
 end
 
+-- Its owner says so in words of ours: docs/reference/schedulers.md#words.
+local function is_phase(job)
+   return string.find(string.lower(job.comment or ""), "headroom:.*pipeline=") ~= nil
+end
+
 local function is_exempt(partition)
    for name in string.gmatch(partition or "", "[^,]+") do
       if EXEMPT[name] then
@@ -74,7 +79,8 @@ local function wake_bridge()
 end
 
 function slurm_job_submit(job, partitions, uid)
-   if not asks_for_gpus(job) or is_exempt(job.partition) or not holds_now() then
+   local is_ours = asks_for_gpus(job) or is_phase(job)
+   if not is_ours or is_exempt(job.partition) or not holds_now() then
       return slurm.SUCCESS
    end
    if job.priority == 0 then

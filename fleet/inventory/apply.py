@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from django.db import models, transaction
 
@@ -17,18 +17,24 @@ from fleet.models import InventoryGeneration, PowerDomain
 if TYPE_CHECKING:
     from accounts.models import User
 
+T = TypeVar("T")
+
 #: Rows in one statement.
 _BATCH = 2000
 #: Rows of a plan that its entry in the audit log holds.
 _TOLD = 2000
 
+#: Hears how many more rows are written.
+Told: TypeAlias = Callable[[int], object]
+
 _Ids = dict[str, dict[str, int]]
 
 
 @transaction.atomic
-def apply(plan: Plan, actor: User | str) -> None:
+def apply(plan: Plan, actor: User | str, *, told: Told = lambda _rows: None) -> None:
     """Apply ``plan`` to the fleet, or raise StalePlanError where the inventory has changed since.
 
+    ``told`` is called after each batch, with its rows: ``plan.rows`` in all.
     All other writers of the inventory wait until the transaction ends.
     """
     if InventoryGeneration.lock() != plan.state.generation:
@@ -38,10 +44,11 @@ def apply(plan: Plan, actor: User | str) -> None:
     ids: _Ids = {name: dict(of) for name, of in plan.state.ids.items()}
     _let_go(plan.kinds["power_domains"], ids["power_domains"])
     for name, kind in KINDS.items():
-        _create(kind, plan.kinds[name].created, ids)
-        _change(kind, {key: each.after for key, each in plan.kinds[name].changed.items()}, ids)
+        _create(kind, plan.kinds[name].created, ids, told)
+        changed = {key: each.after for key, each in plan.kinds[name].changed.items()}
+        _change(kind, changed, ids, told)
     for name, kind in reversed(KINDS.items()):
-        _remove(kind, [ids[name][key] for key in plan.kinds[name].removed])
+        _remove(kind, [ids[name][key] for key in plan.kinds[name].removed], told)
     audit.record(actor, "fleet.apply", ", ".join(plan.sites), counts=plan.counts, **_told(plan))
     snapshot.invalidate()
     transaction.on_commit(snapshot.invalidate)
@@ -86,12 +93,16 @@ def _let_go(domains: KindPlan, ids: dict[str, int]) -> None:
     PowerDomain.objects.filter(pk__in=leaving).update(parent=None)
 
 
-def _create(kind: Kind, rows: dict[str, Row], ids: _Ids) -> None:
+def _create(kind: Kind, rows: dict[str, Row], ids: _Ids, told: Told) -> None:
     """Insert ``rows`` in their order, so that ids follow it, and note their ids."""
     for level in _levels(kind, rows):
-        instances = [_instance(kind, rows[key], ids) for key in level]
-        kind.model._default_manager.bulk_create(instances, batch_size=_BATCH)
-        ids[kind.name].update(zip(level, [each.pk for each in instances], strict=True))
+        made: dict[str, int] = {}
+        for keys in _batches(level):
+            instances = [_instance(kind, rows[key], ids) for key in keys]
+            kind.model._default_manager.bulk_create(instances)
+            made.update(zip(keys, [each.pk for each in instances], strict=True))
+            told(len(keys))
+        ids[kind.name].update(made)
 
 
 def _levels(kind: Kind, rows: dict[str, Row]) -> Iterator[list[str]]:
@@ -105,20 +116,19 @@ def _levels(kind: Kind, rows: dict[str, Row]) -> Iterator[list[str]]:
         waiting = {key: row for key, row in waiting.items() if key not in done}
 
 
-def _change(kind: Kind, rows: dict[str, Row], ids: _Ids) -> None:
-    instances = []
-    for key, row in rows.items():
-        instance = _instance(kind, row, ids)
-        instance.pk = ids[kind.name][key]
-        instances.append(instance)
-    # Not bulk_update(), whose statements grow with the square of the batch.
-    kind.model._default_manager.bulk_create(
-        instances,
-        batch_size=_BATCH,
-        update_conflicts=True,
-        unique_fields=["id"],
-        update_fields=[*kind.values, *kind.refs],
-    )
+def _change(kind: Kind, rows: dict[str, Row], ids: _Ids, told: Told) -> None:
+    for keys in _batches(list(rows)):
+        instances = [_instance(kind, rows[key], ids) for key in keys]
+        for key, instance in zip(keys, instances, strict=True):
+            instance.pk = ids[kind.name][key]
+        # Not bulk_update(), whose statements grow with the square of the batch.
+        kind.model._default_manager.bulk_create(
+            instances,
+            update_conflicts=True,
+            unique_fields=["id"],
+            update_fields=[*kind.values, *kind.refs],
+        )
+        told(len(keys))
 
 
 def _instance(kind: Kind, row: Row, ids: _Ids) -> models.Model:
@@ -129,6 +139,12 @@ def _instance(kind: Kind, row: Row, ids: _Ids) -> models.Model:
     return kind.model(**values)
 
 
-def _remove(kind: Kind, keys: Sequence[int]) -> None:
-    for start in range(0, len(keys), _BATCH):
-        kind.model._default_manager.filter(pk__in=keys[start : start + _BATCH]).delete()
+def _remove(kind: Kind, ids: Sequence[int], told: Told) -> None:
+    for some in _batches(ids):
+        kind.model._default_manager.filter(pk__in=some).delete()
+        told(len(some))
+
+
+def _batches(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), _BATCH):
+        yield items[start : start + _BATCH]

@@ -72,6 +72,11 @@ class Plan:
         """Numbers of rows by kind, and by kind of change."""
         return {name: kind.counts for name, kind in self.kinds.items() if kind}
 
+    @property
+    def rows(self) -> int:
+        """How many rows it creates, changes or removes in all."""
+        return sum(sum(kind.values()) for kind in self.counts.values())
+
     def __bool__(self) -> bool:
         return any(self.kinds.values())
 

@@ -60,6 +60,11 @@ class Jobs:
         found: Answer = self._client.get(_path(name, "explain"))
         return found
 
+    def artifacts(self, name: str) -> Answer:
+        """Return the artifacts of a job, and where each is."""
+        found: Answer = self._client.get(_path(name, "artifacts"))
+        return found
+
     def goodput(self, name: str, span: str | None) -> Answer:
         """Return where the time of a job's GPUs went; ``span``: of that time up to now alone."""
         found: Answer = self._client.get(
@@ -75,6 +80,11 @@ class Jobs:
     def fleet_goodput(self, chosen: Mapping[str, str]) -> Answer:
         """Return where the time of the fleet's GPUs went; ``chosen`` are parameters of the API."""
         found: Answer = self._client.get("/api/v1/goodput", dict(chosen))
+        return found
+
+    def losses(self, chosen: Mapping[str, str]) -> Answer:
+        """Return what cost most of GPU time; ``chosen`` are parameters of the API."""
+        found: Answer = self._client.get("/api/v1/losses", dict(chosen))
         return found
 
     def budgets(self) -> list[Answer]:

@@ -132,6 +132,18 @@ def explain(job: str, as_json: bool, server: str, token_file: Path | None) -> No
     _print(answer, lines, as_json=as_json)
 
 
+@click.command()
+@click.argument("job")
+@_json
+@_asks
+def artifacts(job: str, as_json: bool, server: str, token_file: Path | None) -> None:
+    """Show what the phases of JOB make and hand on, and where each artifact is."""
+    from headroom.jobs import words
+
+    answer = _jobs(server, token_file).artifacts(job)
+    _print(answer, words.artifacts(answer), as_json=as_json)
+
+
 _ALONE = ("project", "class", "phase", "site", "rack")
 
 
@@ -179,6 +191,23 @@ def goodput(
 def _chosen(span: str | None, by: str | None, only: Mapping[str, str | None]) -> dict[str, str]:
     given = {"range": span, "by": by, **{name: only[f"only_{name}"] for name in _ALONE}}
     return {name: value for name, value in given.items() if value}
+
+
+@click.command()
+@click.option("--range", "span", metavar="SPAN", help="Of the last 6h or 30d. [default: 7d]")
+@click.option("--project", help="Of this project alone.")
+@click.option("--site", help="Of this site alone.")
+@click.option("--rank", type=click.Choice(["gpu_h", "kwh", "money"]), help="What stands first.")
+@_json
+@_asks
+def losses(as_json: bool, server: str, token_file: Path | None, **given: str | None) -> None:
+    """Show what cost most of GPU time, beside what is usual, and what pays first."""
+    from headroom.jobs import words
+
+    given["range"] = given.pop("span")
+    chosen = {name: value for name, value in given.items() if value}
+    answer = _jobs(server, token_file).losses(chosen)
+    _print(answer, words.losses(answer), as_json=as_json)
 
 
 @click.command()
@@ -564,7 +593,9 @@ COMMANDS = (
         queue,
         explain,
         goodput,
+        losses,
         diagnose,
+        artifacts,
         logs,
         cancel,
         hold,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from headroom.contracts import FieldError
-from headroom.jobs import array
+from headroom.jobs import array, artifacts
 from headroom.jobs.spec import JobSpec, Level, Need, PhaseSpec, Response
 
 __all__ = ["LEVELS", "problems_of", "problems_of_phase"]
@@ -24,7 +24,7 @@ def problems_of(spec: JobSpec) -> list[FieldError]:
     """Return all errors of ``spec``, each with its path."""
     found = [*_names(spec), *_needs(spec), *_array(spec), *_interactive(spec)]
     if not found:
-        found += _cycles(spec)
+        found += [*_cycles(spec), *artifacts.problems_of(spec)]
     for index, phase in enumerate(spec.phases):
         found += problems_of_phase(phase, f"phases[{index}]")
     return found

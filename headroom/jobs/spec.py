@@ -20,23 +20,28 @@ from headroom.contracts import PLAIN
 from headroom.jobs.array import LARGEST_INDEX
 
 __all__ = [
+    "MOST_ARTIFACTS",
     "MOST_GPUS",
     "MOST_PHASES",
     "SPEC_VERSION",
+    "ArtifactOf",
     "Artifacts",
     "Checkpoint",
     "CrossSite",
     "Energy",
     "Gang",
+    "Input",
     "JobSpec",
     "Level",
     "LocalitySpec",
     "Need",
     "Network",
+    "Output",
     "PhaseSpec",
     "Power",
     "Precision",
     "Prefer",
+    "Promotion",
     "Response",
     "Restart",
     "Sensitivity",
@@ -52,6 +57,8 @@ SPEC_VERSION = 1
 
 MOST_GPUS = 100_000
 MOST_PHASES = 50
+#: Artifacts that a phase makes, or takes.
+MOST_ARTIFACTS = 50
 
 #: Postgres' text, and an environment, have no NUL. ("$" alone would let a line feed follow.)
 NO_NUL = r"^[^\x00]*$"
@@ -69,6 +76,7 @@ _NOT_IN_SLUGS = re.compile(r"[^a-z0-9._-]+")
 
 JobName: TypeAlias = Annotated[str, Meta(max_length=200, pattern=SLUG)]
 PhaseName: TypeAlias = Annotated[str, Meta(max_length=60, pattern=SLUG)]
+ArtifactName: TypeAlias = Annotated[str, Meta(max_length=60, pattern=SLUG)]
 ProjectName: TypeAlias = Annotated[str, Meta(max_length=60, pattern=SLUG)]
 ClassName: TypeAlias = Annotated[str, Meta(max_length=60, pattern=SLUG)]
 #: Of the inventory.
@@ -172,7 +180,8 @@ class Gang(_Section, frozen=True):
     max_gpus: Annotated[_Gpus | None, _says("The most that it can grow to; null: no more")] = None
     gpus_per_node: Annotated[_PerNode | None, _says("On each node; null: as it comes")] = None
     models: Annotated[
-        list[_Name], Meta(max_length=20, description="Hardware models that it takes; empty: any")
+        list[_Name],
+        Meta(max_length=20, description="Hardware models that it takes, best first; empty: any"),
     ] = []
     slice: Annotated[
         _Slice | None,
@@ -293,6 +302,50 @@ class Artifacts(_Section, frozen=True):
     ] = {}
 
 
+class ArtifactOf(_Section, frozen=True):
+    """An artifact that an earlier phase of the job makes."""
+
+    phase: Annotated[PhaseName, _says("That makes it: one that this phase needs")]
+    output: Annotated[ArtifactName, _says("Its name there")]
+
+    def __str__(self) -> str:
+        return f"{self.phase}/{self.output}"
+
+
+class Input(ArtifactOf, frozen=True):
+    """An artifact that a phase takes: its digest is verified before the command starts."""
+
+    path: Annotated[
+        _Place | None, _says("Where it lies on the machines of this phase; null: where it was made")
+    ] = None
+
+
+class Output(_Section, frozen=True):
+    """An artifact that a phase makes: it is measured once the command has succeeded."""
+
+    name: ArtifactName
+    path: Annotated[_Place, _says("The file or folder, on each machine of the phase")]
+    copies: Annotated[
+        list[_Name],
+        Meta(max_length=20, description="Sites where copies of it are wanted"),
+    ] = []
+    copy_of: Annotated[
+        ArtifactOf | None, _says("It is a copy of this one, at the site of this phase; null: none")
+    ] = None
+    matrix: Annotated[bool, _says("It is what headroom matrix run left: its cells are counted")] = (
+        False
+    )
+
+
+class Promotion(_Section, frozen=True):
+    """What has to hold before a phase promotes what it takes."""
+
+    matrix: Annotated[
+        list[ArtifactOf],
+        Meta(max_length=MOST_ARTIFACTS, description="Results of matrices that have to have passed"),
+    ] = []
+
+
 class Precision(enum.StrEnum):
     """The format of numbers that a model computes in: peaks of GPUs are by it."""
 
@@ -360,6 +413,16 @@ class PhaseSpec(_Section, frozen=True):
     restart: Restart = Restart()
     throttling: Throttling = Throttling()
     artifacts: Artifacts = Artifacts()
+    inputs: Annotated[
+        list[Input],
+        Meta(max_length=MOST_ARTIFACTS, description="Artifacts of earlier phases that it takes"),
+    ] = []
+    outputs: Annotated[
+        list[Output], Meta(max_length=MOST_ARTIFACTS, description="Artifacts that it makes")
+    ] = []
+    promotion: Annotated[
+        Promotion | None, _says("It promotes its inputs: copies of them may not lag; null: none")
+    ] = None
     energy: Energy = Energy()
     flops_per_step: Annotated[
         _Flop | None,

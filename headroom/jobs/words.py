@@ -10,6 +10,7 @@ from typing import Any
 
 __all__ = [
     "AT_ONCE",
+    "artifacts",
     "behind",
     "between",
     "booked",
@@ -24,10 +25,13 @@ __all__ = [
     "fleet_goodput",
     "goodput",
     "harmless",
+    "in_bytes",
+    "in_cells",
     "lasting",
     "likely",
     "limits",
     "listed",
+    "losses",
     "never",
     "queue",
     "said",
@@ -74,6 +78,31 @@ def counted(amount: float, one: str) -> str:
 
 
 # --- What waits ----------------------------------------------------------------------------------
+
+
+def in_bytes(count: float) -> str:
+    """Return a size: ``7 bytes``, ``1.2 kB``, ``3.4 GB``."""
+    scales = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+    scale, unit = next(((each, name) for each, name in scales if count >= each), (0.0, ""))
+    return f"{count / scale:.3g} {unit}" if unit else counted(count, "byte")
+
+
+#: How cells of a matrix that was run can end, other than passed.
+_NOT_PASSED = {
+    "failed": "failed", "error": "broke", "not_measured": "could not be measured",
+}  # fmt: skip
+
+
+def in_cells(cells: Mapping[str, int]) -> str:
+    """Return how a matrix ended: ``5 of 7 cells passed, 1 failed, 1 broke``.
+
+    What could not be run says nothing, and is told only where nothing was run.
+    """
+    run = cells["passed"] + sum(cells[each] for each in _NOT_PASSED)
+    if not run:
+        return f"none of {counted(cells['not_run'], 'cell')} could be run"
+    parts = [f"{cells[each]} {told}" for each, told in _NOT_PASSED.items() if cells[each]]
+    return ", ".join([f"{cells['passed']} of {counted(run, 'cell')} passed", *parts])
 
 
 def between(low_s: float | None, high_s: float | None) -> str:
@@ -355,10 +384,38 @@ def explained(answer: Answer, job: Answer, now: float) -> Iterator[str]:
     yield from _checkpoints(job, now)
 
 
+def artifacts(answer: Answer) -> Iterator[str]:
+    """Yield a table of the artifacts of a job, whole digests below it."""
+    rows = answer["artifacts"]
+    if not rows:
+        yield f"No phase of {answer['job']} declares artifacts: outputs in its specification."
+        return
+    yield from table([("ARTIFACT", "SIZE", "AT"), *map(_artifact, rows)], right={1})
+    for row in rows:
+        if row["digest"]:
+            yield f"{row['phase']}/{row['name']}: {row['digest']}, {row['path']}"
+
+
+def _artifact(row: Answer) -> tuple[str, ...]:
+    name = f"{row['phase']}/{row['name']}"
+    if row["size_bytes"] is None:
+        return name, "", "not made yet"
+    where = ", ".join(map(_place, row["places"]))
+    if row["cells"]:
+        where = f"{where}; {in_cells(row['cells'])}"
+    return name, in_bytes(row["size_bytes"]), where
+
+
+def _place(place: Answer) -> str:
+    state = {True: "", False: " (differs)", None: " (missing)"}[place["is_whole"]]
+    return f"{place['site']}{state}"
+
+
 def goodput(found: Answer) -> Iterator[str]:
     """Yield where the time of a job's GPUs went, by cause, the most first."""
     if not found["gpu_s"]:
         yield f"{found['job']} held no GPU in this time."
+        yield from _waited(found)
         return
     held = f"{found['job']} held GPUs for {found['gpu_s'] / 3600:,.2f} GPU-hours"
     share = found["goodput"]
@@ -372,6 +429,17 @@ def goodput(found: Answer) -> Iterator[str]:
     yield from _causes(found)
     if found["cannot_tell"]:
         yield f"In unknown: {', '.join(found['cannot_tell'])}."
+    yield from _waited(found)
+
+
+def _waited(found: Answer) -> Iterator[str]:
+    """Yield for what a job has waited since it was submitted. Older servers do not tell."""
+    for each in found.get("waiting", ()):
+        hours = each["demand_gpu_s"] / 3600
+        money = each["money"]
+        cost = "" if money is None else f": {money:,.2f} {found['currency']}"
+        reason = each["reason"] or "no reason told"
+        yield f"Waited for {hours:,.2f} GPU-hours, {reason}{cost}."
 
 
 def _program(found: Answer) -> Iterator[str]:
@@ -379,7 +447,7 @@ def _program(found: Answer) -> Iterator[str]:
     program, known = found["program_goodput"], found["program_known"]
     if program is None or known is None:
         if found["goodput"] is not None:
-            yield "Program goodput is not known: state flops_per_step in the specification."
+            yield "Program goodput is not known: state flops_per_step in specification or loop."
         return
     part = "" if known > 0.9995 else f", known for {100 * known:.1f} % of it"
     yield f"Program goodput: {100 * program:.1f} % MFU of productive time{part}."
@@ -389,18 +457,22 @@ def _program(found: Answer) -> Iterator[str]:
 
 def budgets(found: Sequence[Answer]) -> Iterator[str]:
     """Yield a line for each budget in force: what is used, and what is forecast."""
-    rows = [("BUDGET", "PROJECT", "AMOUNT", "USED", "FORECAST", "UNTIL (UTC)", "NOT CLOSED")]
+    rows = [
+        ("BUDGET", "PROJECT", "AMOUNT", "USED", "FORECAST", "UNTIL (UTC)", "NOT CLOSED", "NOT READ")
+    ]
     for each in found:
         stands = each["standing"]
         if stands is None:
             continue
-        ahead = stands["forecast_share"]
+        # Older servers do not tell of readings.
+        ahead, unread = stands["forecast_share"], stands.get("unread")
         rows.append(
             (
                 str(each["id"]), each["project"], f"{each['amount']:,g} {each['unit']}",
                 f"{'at least ' if stands['is_least'] else ''}{100 * stands['share']:.1f} %",
                 "" if ahead is None else f"{100 * ahead:.1f} %",
                 stands["end"][:16].replace("T", " "), counted(stands["open_hours"], "hour"),
+                "" if unread is None else f"{100 * unread:.1f} %",
             )
         )  # fmt: skip
     if len(rows) == 1:
@@ -420,9 +492,7 @@ def _causes(found: Answer) -> Iterator[str]:
 def fleet_goodput(found: Answer) -> Iterator[str]:
     """Yield where the time of the fleet's GPUs went: in all, by cause, by group; what waited."""
     if found["missing_hours"]:
-        since = datetime.fromtimestamp(found["first_missing"]).astimezone()
-        hours = counted(found["missing_hours"], "hour")
-        yield f"Of {hours} there is no account, the first at {since:%Y-%m-%d %H:%M}."
+        yield _missing(found)
     if not found["gpu_s"]:
         yield "There is no account of this time."
         return
@@ -476,6 +546,70 @@ def _key(name: str, value: Any) -> str:
     if name == "hour":
         return f"{datetime.fromtimestamp(value).astimezone():%Y-%m-%d %H:%M}"
     return str(value) if value != "" else "(nobody)"
+
+
+def losses(found: Answer) -> Iterator[str]:
+    """Yield what pays first, with its arithmetic, then what cost most, beside what is usual."""
+    if not found["hours"]:
+        yield "There is no account of this time."
+        return
+    if found["missing_hours"]:
+        yield _missing(found)
+    yield from _pays_first(found["first"], found["currency"])
+    if found["losses"]:
+        yield ""
+        yield from table([*_lost(found)], right={1, 2, 3, 4, 5, 6})
+    for each in found["not_ranked"]:
+        yield f"Not ranked: {each['cause']}, {each['gpu_h']:,.2f} GPU-hours. {each['lever']}."
+    yield from (f"Cannot tell {each}." for each in found["cannot_tell"])
+
+
+def _missing(found: Answer) -> str:
+    since = datetime.fromtimestamp(found["first_missing"]).astimezone()
+    hours = counted(found["missing_hours"], "hour")
+    return f"Of {hours} there is no account, the first at {since:%Y-%m-%d %H:%M}."
+
+
+def _pays_first(first: Answer | None, currency: str) -> Iterator[str]:
+    if first is None:
+        yield "What pays first is not known: no gain is known of any loss."
+        return
+    gain = first["gain"]
+    back = [f"{gain['gpu_h_week']:,.2f} GPU-hours"]
+    if gain["kwh_week"] is not None:
+        back.append(f"{gain['kwh_week']:,.2f} kWh")
+    if gain["money_week"] is not None:
+        back.append(f"{gain['money_week']:,.2f} {currency}")
+    yield f"What pays first: {gain['lever']}."
+    yield f"It brings back {', '.join(back)} a week ({_loss(first)})."
+    yield from (f"  {step}" for step in gain["steps"])
+
+
+def _lost(found: Answer) -> Iterator[tuple[str, ...]]:
+    yield (
+        "LOST TO", "GPU-HOURS", "SHARE", "USUALLY", "KWH", found["currency"], "BACK A WEEK",
+        "WHAT BRINGS IT BACK",
+    )  # fmt: skip
+    for each in found["losses"]:
+        usual, gain = each["usual"], each["gain"]
+        yield (
+            _loss(each),
+            f"{each['gpu_h']:,.2f}",
+            f"{100 * each['share']:.1f} %",
+            f"{100 * usual['p50']:.1f} %" if usual else "",
+            _known(each["kwh"]),
+            _known(each["money"]),
+            _known(gain["gpu_h_week"]) if gain else "not known",
+            gain["lever"] if gain else each["lever"],
+        )
+
+
+def _loss(line: Answer) -> str:
+    return f"{line['loss']} ({line['reason']})" if line["reason"] else str(line["loss"])
+
+
+def _known(amount: float | None) -> str:
+    return "" if amount is None else f"{amount:,.2f}"
 
 
 def diagnosis(found: Answer) -> Iterator[str]:
@@ -665,7 +799,8 @@ def _where(placement: Answer) -> str:
         f"{placement['total_w'] / 1000:,.1f} kW",
     ]
     if placement["power_cap_w"] is not None:
-        slower = f", about {placement['slowdown']:.0%} slower" if placement["slowdown"] else ""
+        share = placement["slowdown"]
+        slower = f", about {100 * share:.0f} % slower" if share else ""
         parts.append(f"capped at {placement['power_cap_w']:,.0f} W per GPU{slower}")
     return ", ".join(parts)
 

@@ -19,6 +19,7 @@ from typing import Annotated, TypeAlias
 from msgspec import Meta, Struct
 
 from headroom.contracts import Name, Timestamp
+from headroom.work.contract import MAX_OUTPUTS, Measured
 
 __all__ = [
     "CAN_MOVE",
@@ -138,6 +139,9 @@ class SchedulerJob(Struct, kw_only=True, omit_defaults=True, frozen=True):
     nodes_wanted: _Count = 1
     min_nodes: _Count | None = None
     gpus_per_node: _Count | None = None
+    #: on each of its nodes, of a job without GPUs
+    cores: _Count = 0
+    mem_bytes: Annotated[int, Meta(ge=1, le=2**62)] | None = None
     #: as the scheduler calls it; empty: any
     model: _Word = ""
     #: that it may run on; empty: all of its scheduler's
@@ -157,6 +161,8 @@ class SchedulerJob(Struct, kw_only=True, omit_defaults=True, frozen=True):
     signals_seen: _Count = 0
     signals_done: _Count = 0
     checkpoint_at: Timestamp | None = None
+    #: the artifacts that it has made, as it measured them before it ended
+    outputs: Annotated[list[Measured], Meta(max_length=MAX_OUTPUTS)] = []
 
 
 class Parcel(Struct, kw_only=True, omit_defaults=True, frozen=True):

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from headroom.jobs.spec import SLUG, Response
+from headroom.jobs.spec import SLUG, Input, Output, Promotion, Response
+from headroom.schedulers import declared
 from headroom.schedulers.contract import MOVE_KEY, SCHEDULER_NAME
 
-__all__ = ["Words", "came_by", "moved_by", "read"]
+__all__ = ["Words", "came_by", "is_of_pipeline", "moved_by", "read"]
 
 _OURS = re.compile(r"headroom:\s*([^;]*)", re.IGNORECASE)
 #: That a job may ask to be sent: those whose purpose is left to programs.
@@ -40,6 +41,12 @@ class Words:
     move_to: tuple[str, ...] = ()
     #: the move by which it came. A bridge says so, no owner
     moved: str = ""
+    #: the run that it is a phase of, as which one, and what it takes, makes and promotes there
+    pipeline: str = ""
+    phase: str = ""
+    inputs: tuple[Input, ...] = ()
+    outputs: tuple[Output, ...] = ()
+    promotion: Promotion | None = None
     wrong: list[str] = field(default_factory=list)
 
 
@@ -50,7 +57,10 @@ def read(comment: str) -> Words:
         name, _, value = word.partition("=")
         try:
             field_name, reader = _READERS[name]
-            setattr(words, field_name, reader(value))
+            found_here = reader(value)
+            if field_name in _SEVERAL:
+                found_here = (*getattr(words, field_name), found_here)
+            setattr(words, field_name, found_here)
         except KeyError:
             known = ", ".join(_READERS)
             words.wrong.append(f"{name[:40]!r} is none of {known}")
@@ -63,6 +73,11 @@ def moved_by(comment: str) -> str:
     """Return the key of the move by which a job came; empty: by none."""
     # Hardly any did: looking costs less than reading.
     return read(comment).moved if "moved=" in comment else ""
+
+
+def is_of_pipeline(comment: str) -> bool:
+    """Say whether a job is a phase of a pipeline, by its owner's word."""
+    return "pipeline=" in comment and bool(read(comment).pipeline)
 
 
 def came_by(key: str, comment: str) -> str:
@@ -88,10 +103,13 @@ def _number(least: float, most: float) -> Callable[[str], float]:
     return number
 
 
-def _class(text: str) -> str:
-    if re.match(SLUG, text) is None or len(text) > 60:
-        raise ValueError("is the name of a scheduling class")
-    return text
+def _slug(what: str) -> Callable[[str], str]:
+    def name(text: str) -> str:
+        if re.match(SLUG, text) is None or len(text) > 60:
+            raise ValueError(f"is the name of a {what}")
+        return text
+
+    return name
 
 
 def _responses(text: str) -> tuple[Response, ...]:
@@ -120,14 +138,21 @@ def _key(text: str) -> str:
     return text
 
 
+#: What words may say several of, one each.
+_SEVERAL = ("inputs", "outputs")
 _READERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "peak_w": ("peak_w", _number(0.0, 1e5)),
     "cap_w": ("cap_w", _number(0.0, 1e5)),
-    "class": ("job_class", _class),
+    "class": ("job_class", _slug("scheduling class")),
     "responses": ("responses", _responses),
     "min_batch_scale": ("min_batch_scale", _number(0.0, 1.0)),
     "checkpoint_s": ("checkpoint_s", _number(0.0, 3.2e7)),
     "signal": ("signal", _signal),
     "move_to": ("move_to", _schedulers),
     "moved": ("moved", _key),
+    "pipeline": ("pipeline", _slug("run of a pipeline")),
+    "phase": ("phase", _slug("phase")),
+    "input": ("inputs", declared.input_of),
+    "output": ("outputs", declared.output_of),
+    "promotion": ("promotion", declared.promotion_of),
 }

@@ -25,6 +25,7 @@ from headroom.errors import HeadroomError
 from headroom.schedulers import words
 from headroom.schedulers.comments import Comments
 from headroom.schedulers.contract import (
+    EndedAs,
     JobOrder,
     JobState,
     Parcel,
@@ -86,6 +87,8 @@ class _Row:
     mark: marks.Mark | None
     #: Slurm's number of it: an element of an array has one of its own once it may start
     number: str
+    #: whose good end is all that it waits for
+    behind: Sequence[str]
 
 
 @dataclass
@@ -95,6 +98,14 @@ class _Seen:
     jobs: dict[str, SchedulerJob] = field(default_factory=dict)
     marks: dict[str, marks.Mark | None] = field(default_factory=dict)
     numbers: dict[str, str] = field(default_factory=dict)
+    behind: dict[str, Sequence[str]] = field(default_factory=dict)
+
+    def follow(self) -> None:
+        """Take those to wait for us alone that Slurm has not yet seen to be through waiting."""
+        for ref, others in self.behind.items():
+            ends = [self.jobs[each].ended_as if each in self.jobs else None for each in others]
+            if ends and all(end is EndedAs.SUCCEEDED for end in ends):
+                self.jobs[ref] = _replace(self.jobs[ref], state=JobState.HELD, why="")
 
 
 class Bridge:
@@ -197,6 +208,8 @@ class Bridge:
                 seen.jobs[ref] = self._with_status(job)
                 seen.marks[ref] = row.mark
                 seen.numbers[ref] = row.number
+                seen.behind[ref] = row.behind
+        seen.follow()
         if self._seen is not None and _has_stopped(self._seen, seen):
             # Whether what it ran on still answers is told with its end.
             self._read_nodes()
@@ -215,7 +228,7 @@ class Bridge:
         row = self._as_owners_want(msgspec.json.decode(text))
         mark = marks.read(row.get("admin_comment") or "")
         return [
-            _Row(job, mark, str(row["job_id"]))
+            _Row(job, mark, str(row["job_id"]), reading.behind(row))
             for job in reading.jobs_of([row], self._name, self._facts)
         ]
 
@@ -233,7 +246,11 @@ class Bridge:
         return row
 
     def _with_status(self, job: SchedulerJob) -> SchedulerJob:
-        if self._shared is None or job.state not in _RUNS:
+        if self._shared is None:
+            return job
+        if job.ended_as is EndedAs.SUCCEEDED and words.is_of_pipeline(job.comment):
+            return _replace(job, outputs=self._shared.outputs(job.ref, job.user))
+        if job.state not in _RUNS:
             return job
         status = self._shared.status(job.ref)
         return _replace(

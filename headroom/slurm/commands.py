@@ -137,6 +137,10 @@ class Slurm:
         """Send a signal to the batch script of a job."""
         self._try("scancel", "--batch", f"--signal={signal}", ref)
 
+    def comment(self, ref: str) -> str:
+        """Return the comment of a job. Raises :class:`SlurmError`."""
+        return self._run("squeue", "-h", "-j", ref, "-o", "%k").strip()
+
     def script(self, ref: str) -> str:
         """Return the batch script of a job. Raises :class:`SlurmError`."""
         said = self._run("scontrol", "write", "batch_script", ref, "-")

@@ -10,18 +10,23 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
 from headroom.schedulers.contract import Directives
-from headroom.work.reading import write_plain
+from headroom.work.contract import MAX_OUTPUTS, Measured
+from headroom.work.reading import read_plain, write_plain
 
 __all__ = ["RunFiles", "Shared", "Status"]
 
 #: What the news are cut at, bytes.
 _LONGEST_NEWS = 65_536
+#: The most that a job tells of its artifacts, bytes.
+_MOST_BYTES = 65_536
 
 
 class Status(msgspec.Struct):
@@ -29,6 +34,12 @@ class Status(msgspec.Struct):
 
     checkpoint_at: float | None = None
     done: int = 0
+
+
+class _Made(msgspec.Struct):
+    """The artifacts of a job, as :func:`headroom.work.outputs.measure` tells of them."""
+
+    outputs: Annotated[list[Measured], msgspec.Meta(max_length=MAX_OUTPUTS)]
 
 
 class RunFiles:
@@ -88,9 +99,25 @@ class Shared:
                 return msgspec.json.decode(path.read_bytes(), type=Status)
         return Status()
 
+    def outputs(self, ref: str, user: str) -> list[Measured]:
+        """Return the artifacts that a job has measured; none where its ``user`` has told of none.
+
+        What another user has left under its name does not count.
+        """
+        with contextlib.suppress(OSError, KeyError, msgspec.MsgspecError):
+            owner = pwd.getpwnam(user).pw_uid
+            said = read_plain(self.outputs_file(ref), _MOST_BYTES, owner=owner)
+            return msgspec.json.decode(said, type=_Made).outputs
+        return []
+
+    def outputs_file(self, ref: str) -> Path:
+        """Return where a job tells of the artifacts that it has made."""
+        return self._folder / f"{ref}.outputs"
+
     def forget(self, ref: str) -> None:
         """Drop the files of a job that is over."""
-        for path in (self._folder / f"{ref}.json", self._folder / f"{ref}.status"):
+        for name in ("json", "status", "outputs"):
+            path = self._folder / f"{ref}.{name}"
             with contextlib.suppress(OSError):
                 path.unlink()
 

@@ -6,6 +6,7 @@ lists of them.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from headroom.slurm import marks
 __all__ = [
     "NODE_MARK",
     "NodeFacts",
+    "behind",
     "facts_of",
     "gpus_in",
     "hostnames",
@@ -55,6 +57,7 @@ _ENDS = {
     "FAILED": EndedAs.FAILED,
     "OUT_OF_MEMORY": EndedAs.FAILED,
 }
+_AFTER_OK = re.compile(r"afterok:(\d+)\(unfulfilled\)")
 _Names = Callable[[str], str]
 
 
@@ -116,11 +119,14 @@ def _listed(value: Any) -> list[str]:
 def jobs_of(
     rows: Iterable[Mapping[str, Any]], name: _Names = str, facts: Sequence[NodeFacts] = ()
 ) -> list[SchedulerJob]:
-    """Return the jobs that ask for GPUs. ``name`` gives the inventory's name of a node."""
+    """Return the jobs that ask for GPUs, and phases of pipelines, which we hold without any, too.
+
+    ``name`` gives the inventory's name of a node.
+    """
     found = []
     for row in rows:
         # Parts of a heterogeneous job start together or not at all: they are left alone.
-        if _number(row.get("het_job_id")) or not _gpus(row):
+        if _number(row.get("het_job_id")) or not (_gpus(row) or _is_ours(row)):
             continue
         found += [job_of(row, ref, name, facts) for ref in _refs(row)]
     return found
@@ -155,6 +161,8 @@ def job_of(
         nodes_wanted=wanted,
         min_nodes=fewest if fewest < wanted else None,
         gpus_per_node=per_node,
+        cores=0 if total else _cores(row, fewest),
+        mem_bytes=None if total else _mem_bytes(row, fewest),
         model=model,
         only_nodes=[] if runs else [name(each) for each in only_nodes(row, facts)],
         time_limit_s=limit_min * 60.0 if limit_min else None,
@@ -169,6 +177,16 @@ def job_of(
         ended_as=_ended_as(states) if state is JobState.ENDED else None,
         exit_code=_exit_code(row) if state is JobState.ENDED else None,
     )
+
+
+def _is_ours(row: Mapping[str, Any]) -> bool:
+    """Say whether a job waits for us, or has begun under a lease of ours.
+
+    One that an administrator has started past us is left to Slurm, as others without GPUs.
+    """
+    mark = marks.read(row.get("admin_comment") or "")
+    runs = _states(row.get("job_state")) & {"RUNNING", "SUSPENDED"}
+    return mark is not None and not (mark.is_hold and runs)
 
 
 def _refs(row: Mapping[str, Any]) -> list[str]:
@@ -211,6 +229,17 @@ def _shape(row: Mapping[str, Any], nodes: int) -> tuple[int | None, int, str]:
     return (per_socket * sockets or None), per_socket * sockets * nodes, model
 
 
+def _cores(row: Mapping[str, Any], nodes: int) -> int:
+    """Return the cores of each node."""
+    return max(math.ceil((_number(row.get("cpus")) or 0) / nodes), 1)
+
+
+def _mem_bytes(row: Mapping[str, Any], nodes: int) -> int | None:
+    """Return the memory of each node, which Slurm has in MiB; None: as it comes."""
+    of_core = (_number(row.get("memory_per_cpu")) or 0) * _cores(row, nodes)
+    return int((_number(row.get("memory_per_node")) or of_core) * 2**20) or None
+
+
 def gpus_in(tres: Any) -> tuple[int, str]:
     """Return how many GPUs ``gres:gpu:h100:4`` asks for, and of which model; empty: any."""
     total, model = 0, ""
@@ -247,6 +276,20 @@ def _state(row: Mapping[str, Any], states: frozenset[str]) -> JobState:
     is_ours = mark is not None and not mark.by_owner
     waits = bool(row.get("dependency")) or _begins_later(row)
     return JobState.HELD if is_ours and not waits else JobState.BLOCKED
+
+
+def behind(row: Mapping[str, Any]) -> list[str]:
+    """Return the jobs whose good end is all that a job of ours waits for; empty: it has no such.
+
+    Slurm looks once a minute whether they have ended where a job is held, and at once where one is
+    released.
+    """
+    states = _states(row.get("job_state"))
+    if _state({**row, "dependency": ""}, states) is not JobState.HELD:
+        return []
+    terms = [_AFTER_OK.fullmatch(each) for each in str(row.get("dependency") or "").split(",")]
+    refs = [each[1] for each in terms if each is not None]
+    return refs if len(refs) == len(terms) else []
 
 
 def _begins_later(row: Mapping[str, Any]) -> bool:

@@ -19,6 +19,7 @@ from headroom.contracts import PLAIN, StoreState
 
 __all__ = [
     "MOST_BYTES",
+    "MOST_FLOP",
     "SOCKET",
     "Outlet",
     "RankReport",
@@ -32,6 +33,8 @@ __all__ = [
 SOCKET = "HEADROOM_REPORTS"
 #: The most that one report has.
 MOST_BYTES = 16 * 1024
+#: The most FLOPs that a step is taken to have.
+MOST_FLOP = 1e30
 #: As long as the address of a socket may be, bytes.
 _MOST_ADDRESS = 100
 
@@ -47,7 +50,8 @@ class RankReport(Struct, kw_only=True, omit_defaults=True, frozen=True):
 
     ``sections`` has seconds by section. ``dropped`` counts reports that the socket did not take
     since the start: what they held is in the next one. ``nccl`` and ``image`` are the versions that
-    the rank runs with; empty: not known.
+    the rank runs with; empty: not known. ``flops_per_step`` is what the model takes in a step, of
+    all ranks together; 0: not told.
     """
 
     rank: _Count
@@ -63,6 +67,7 @@ class RankReport(Struct, kw_only=True, omit_defaults=True, frozen=True):
     dropped: _Count = 0
     nccl: _Word = ""
     image: _Word = ""
+    flops_per_step: Annotated[float, Meta(ge=0, le=MOST_FLOP)] = 0.0
 
 
 class StoreReport(Struct, kw_only=True, frozen=True):

@@ -19,7 +19,7 @@ from typing import Any, ParamSpec, SupportsFloat, TypeVar
 from headroom.training.batch import Batch, Part, Plan
 from headroom.training.groups import Group, current_group, world_of
 from headroom.training.hearing import NOTHING, Channel, Mailbox, Told
-from headroom.training.reports import SOCKET, Outlet, RankReport, Sender
+from headroom.training.reports import MOST_FLOP, SOCKET, Outlet, RankReport, Sender
 from headroom.training.sections import Section, Sections
 from headroom.work.folder import Directives
 
@@ -69,6 +69,7 @@ class Session(Sections):
         on_change: Callable[[Session], object] | None = None,
         on_leave: Callable[[], object] | None = None,
         takes_term: bool = False,
+        flops_per_step: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
         wait: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -83,6 +84,9 @@ class Session(Sections):
         self._wait = wait
         #: steps made, those of earlier lives included
         self.step_number = step
+        #: what the model takes in a step, of all ranks together; 0: not told. The loop may change
+        #: it, as where sequences become longer
+        self.flops_per_step = flops_per_step
         #: whether the loop has to save by itself, and to call :meth:`saved`
         self.checkpoint_due = False
         #: whether the loop was told to end
@@ -371,6 +375,7 @@ class Session(Sections):
                 dropped=self._sender.dropped,
                 nccl=_nccl(),
                 image=os.environ.get("HEADROOM_IMAGE", "")[:300],
+                flops_per_step=_known_flop(self.flops_per_step),
             )
         )
         if sent:
@@ -392,6 +397,7 @@ def session(
     on_change: Callable[[Session], object] | None = None,
     on_leave: Callable[[], object] | None = None,
     takes_term: bool = False,
+    flops_per_step: float = 0.0,
     environment: Mapping[str, str] = os.environ,
 ) -> Session:
     """Return a session of this rank, to be entered once the process group is up.
@@ -401,7 +407,9 @@ def session(
     ``batch`` is what a scale of the batch changes. ``free`` and ``restore`` are called before the
     loop stands still and after it. ``on_change`` is called when batch or power cap have changed,
     ``on_leave`` in place of raising :class:`Leave`. ``takes_term``: SIGTERM is caught although
-    something else catches it.
+    something else catches it. ``flops_per_step`` is what the model takes in a step, of all ranks
+    together, without what is computed twice; 0: not told. :attr:`Session.flops_per_step` changes
+    it.
     """
     mailbox = Mailbox.of(environment)
     group = current_group() if mailbox is not None else None
@@ -423,7 +431,13 @@ def session(
         on_change=on_change,
         on_leave=on_leave,
         takes_term=takes_term,
+        flops_per_step=flops_per_step,
     )
+
+
+def _known_flop(value: float) -> float:
+    """Return FLOPs of a step as a report takes them: 0 where they cannot be, which is not known."""
+    return float(value) if 0.0 < value <= MOST_FLOP else 0.0
 
 
 def _nccl() -> str:

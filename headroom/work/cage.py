@@ -14,7 +14,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["become", "join_view", "no_new_privileges", "open_space", "prctl", "private_view"]
+__all__ = [
+    "become",
+    "join_view",
+    "leave_space",
+    "no_new_privileges",
+    "open_space",
+    "prctl",
+    "private_view",
+]
 
 #: Of prctl(2).
 PR_SET_PDEATHSIG = 1
@@ -54,6 +62,11 @@ def open_space() -> None:
     _unshare(_NEW_PIDS)
 
 
+def leave_space() -> None:
+    """Undo :func:`open_space`: the next child is in this process's own PID namespace again."""
+    _enter("/proc/self/ns/pid", "pid")
+
+
 def private_view(
     *,
     binds: Mapping[str, str],
@@ -81,12 +94,7 @@ def private_view(
 def join_view(pid: int) -> None:
     """Give this process the mounts and the IPC of ``pid``: see :func:`private_view`."""
     for kind in ("ipc", "mnt"):
-        fd = os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            if _libc.setns(fd, 0) != 0:
-                _fail("setns", kind)
-        finally:
-            os.close(fd)
+        _enter(f"/proc/{pid}/ns/{kind}", kind)
 
 
 def become(user: Mapping[str, Any]) -> None:
@@ -123,6 +131,15 @@ def _new_keyring() -> None:
     number = _KEYCTL.get(os.uname().machine)
     if number is not None:
         _libc.syscall(number, _JOIN_SESSION_KEYRING, None)
+
+
+def _enter(path: str, kind: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if _libc.setns(fd, 0) != 0:
+            _fail("setns", kind)
+    finally:
+        os.close(fd)
 
 
 def _unshare(flags: int) -> None:

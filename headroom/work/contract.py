@@ -22,13 +22,17 @@ __all__ = [
     "MAX_FRAME_BYTES",
     "MAX_LOG_PARTS",
     "MAX_ORDERS",
+    "MAX_OUTPUTS",
     "SIGNAL_KINDS",
     "AttemptKey",
+    "Cells",
     "DesiredState",
     "Input",
     "LogAsk",
     "LogPart",
+    "Measured",
     "Order",
+    "Output",
     "ShellAnswer",
     "ShellAsk",
     "ShellFrame",
@@ -51,6 +55,8 @@ MAX_ORDERS = 2000
 #: As much output as one part has, bytes, and parts as a request may have.
 LOG_PART_BYTES = 64 * 1024
 MAX_LOG_PARTS = 16
+#: As many artifacts as one phase makes.
+MAX_OUTPUTS = 50
 
 _NO_NUL = r"^[^\x00]*$"
 #: "job/phase/number".
@@ -109,6 +115,36 @@ class Input(Struct, kw_only=True, omit_defaults=True, frozen=True):
     path: str = ""
 
 
+class Output(Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """An artifact that a phase makes: a file or folder at ``path`` once its command has ended."""
+
+    name: str
+    path: str
+    #: it is the result of a matrix, whose cells are counted
+    matrix: bool = False
+
+
+class Cells(Struct, kw_only=True, frozen=True):
+    """How many cells of a matrix ended how. One that could not be run says nothing."""
+
+    passed: _Count
+    failed: _Count
+    error: _Count
+    not_measured: _Count
+    not_run: _Count
+
+
+class Measured(Struct, kw_only=True, frozen=True):
+    """What a machine found of an artifact at ``at``, once the command had ended there."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=60, pattern=_NO_NUL)]
+    digest: Annotated[str, Meta(pattern=r"^sha256:[0-9a-f]{64}$(?!\n)")]
+    size_bytes: Annotated[int, Meta(ge=0, le=2**62)]
+    at: Timestamp
+    #: of a result of a matrix
+    cells: Cells | None = None
+
+
 class Slice(Struct, kw_only=True, omit_defaults=True, frozen=True):
     """A MIG slice: its GPU by index, its profile, and its place among the slices of that in NVML.
 
@@ -127,7 +163,8 @@ class Task(Struct, kw_only=True, omit_defaults=True, frozen=True):
     ``nodes`` are those of the gang in the order of their ranks. ``gpus`` are the indices of the
     gang's GPUs on this node, of ``gpus_of_node`` that it has. ``walltime_s`` is how long it may
     compute at most, pauses left out; ``grace_s`` is the time between SIGTERM and SIGKILL.
-    ``project`` says whose it is; older servers do not. ``inputs`` are verified before the start.
+    ``project`` says whose it is; older servers do not. ``inputs`` are verified before the start,
+    ``outputs`` measured once the command has succeeded.
     With ``slices`` it has those and no whole GPU: ``gpus`` is empty, so that an older agent, which
     knows of no slices, shows it nothing. With ``cores``, the numbers of CPU cores of
     ``cores_of_node`` that the node hands out, it has no GPU at all.
@@ -147,6 +184,7 @@ class Task(Struct, kw_only=True, omit_defaults=True, frozen=True):
     grace_s: float = 30.0
     project: str = ""
     inputs: list[Input] = []
+    outputs: list[Output] = []
     slices: list[Slice] = []
     cores: list[int] = []
     cores_of_node: int = 0
@@ -314,7 +352,8 @@ class WorkReport(Struct, kw_only=True, omit_defaults=True, frozen=True):
 
     A signal is seen when it was passed on to the job, and done when the job says so:
     ``done_at_step`` is the step of its training after which it did the last of them.
-    ``exit_code`` is that of the command; 128 more than the signal that ended it.
+    ``exit_code`` is that of the command; 128 more than the signal that ended it. ``outputs`` come
+    with the end of a command that has succeeded.
     """
 
     attempt: AttemptKey
@@ -328,6 +367,7 @@ class WorkReport(Struct, kw_only=True, omit_defaults=True, frozen=True):
     signals_seen: _Count = 0
     signals_done: _Count = 0
     done_at_step: Annotated[int, Meta(ge=0, le=2**62)] | None = None
+    outputs: Annotated[list[Measured], Meta(max_length=MAX_OUTPUTS)] = []
     text: Annotated[str, Meta(max_length=500, pattern=_NO_NUL)] = ""
     log_tail: Annotated[str, Meta(max_length=8192, pattern=_NO_NUL)] = ""
 

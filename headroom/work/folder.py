@@ -21,7 +21,7 @@ from msgspec import Meta, Struct
 
 from headroom.contracts import Timestamp
 from headroom.work import output
-from headroom.work.contract import SignalKind, SignalOrder
+from headroom.work.contract import MAX_OUTPUTS, Measured, SignalKind, SignalOrder
 from headroom.work.reading import open_plain, read_plain, write_plain
 
 __all__ = [
@@ -105,6 +105,13 @@ class _Inputs(Struct):
     refused: str = ""
 
 
+class _Outputs(Struct):
+    """What was measured of artifacts: see ``outputs``."""
+
+    outputs: Annotated[list[Measured], Meta(max_length=MAX_OUTPUTS)] = []
+    refused: str = ""
+
+
 class JobStatus(Struct):
     """The status that a job reports, in the file that ``HEADROOM_STATUS`` names.
 
@@ -177,6 +184,11 @@ class Folder:
     def inputs(self) -> Path:
         """The file with what was verified of the inputs that the job declares."""
         return self.work / ".headroom-inputs.json"
+
+    @property
+    def outputs(self) -> Path:
+        """The file with what was measured of the artifacts that the job makes."""
+        return self.work / ".headroom-outputs.json"
 
     @property
     def reports(self) -> Path:
@@ -283,8 +295,18 @@ class Folder:
         return self._said_by_job(self.status, _MOST_STATUS_BYTES, JobStatus)
 
     def refusal(self) -> str:
-        """Return which input the command was not started for, and why; "": for none."""
-        return self._said_by_job(self.inputs, _MOST_BYTES, _Inputs).refused
+        """Return for which input the command was not started, or which artifact is not there.
+
+        "": for none.
+        """
+        return (
+            self._said_by_job(self.inputs, _MOST_BYTES, _Inputs).refused
+            or self._said_by_job(self.outputs, _MOST_BYTES, _Outputs).refused
+        )
+
+    def measured(self) -> list[Measured]:
+        """Return what was measured of the artifacts of a job that has succeeded."""
+        return self._said_by_job(self.outputs, _MOST_BYTES, _Outputs).outputs
 
     def _said_by_job(self, path: Path, most_bytes: int, form: type[T]) -> T:
         """Return what the job's user has written; an empty one where it is malformed."""

@@ -18,7 +18,7 @@ from typing import Any
 
 from headroom.work.reading import write_plain
 
-__all__ = ["SAMPLED", "VARIABLE", "WHOLE", "Refused", "check", "digest_of"]
+__all__ = ["SAMPLED", "VARIABLE", "WHOLE", "Refused", "check", "digest_of", "size_of"]
 
 #: The variable that names the file with what was verified.
 VARIABLE = "HEADROOM_INPUTS"
@@ -74,6 +74,15 @@ def digest_of(path: Path, *, sampled: bool = False) -> str:
         raise Refused(f"{exc.filename or path} cannot be read: {exc.strerror or exc}") from exc
 
 
+def size_of(path: Path) -> int:
+    """Return the bytes of a file, or of all files of a folder. Raises :class:`Refused`."""
+    try:
+        files = [path / name for name in _names(path)] if path.is_dir() else [path]
+        return sum(each.stat().st_size for each in files)
+    except OSError as exc:
+        raise Refused(f"{exc.filename or path} cannot be read: {exc.strerror or exc}") from exc
+
+
 # --- One input ------------------------------------------------------------------------------------
 
 
@@ -81,6 +90,9 @@ def _verify(declared: Mapping[str, str], path: str) -> None:
     name, digest, place = declared["name"], declared["digest"], declared.get("path", "")
     if name == "image":
         raise _NotVerified("the machine does not know in which image the command runs")
+    if not digest:
+        # An artifact that nobody has measured: it is not for want of a path that it is let through.
+        raise Refused(f"input {name}: nothing is recorded of it")
     if not place:
         raise _NotVerified("where it lies is not stated")
     try:

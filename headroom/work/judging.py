@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 
 from headroom.work.claim_journal import Claim, ClaimState
-from headroom.work.contract import WorkOutcome, WorkReport, WorkState
+from headroom.work.contract import Measured, WorkOutcome, WorkReport, WorkState
 from headroom.work.folder import JobStatus, Marks, ShimExit
 
 __all__ = ["Step", "report_of", "step_of"]
@@ -48,12 +49,17 @@ def report_of(
     status: JobStatus,
     log_tail: str = "",
     refusal: str = "",
+    outputs: Sequence[Measured] = (),
 ) -> WorkReport:
-    """Return the report on an attempt to the server. ``refusal``: why its command was not begun."""
+    """Return the report on an attempt to the server.
+
+    ``refusal``: why its command was not begun, or what it has not made. ``outputs``: what it has,
+    where it has succeeded.
+    """
     if claim.report is not None:
         return claim.report
     if marks.exit is not None:
-        return _ended(claim, node, marks, marks.exit, status, log_tail, refusal)
+        return _ended(claim, node, marks, marks.exit, status, log_tail, refusal, outputs)
     is_running = claim.state == ClaimState.STARTING and marks.started_at is not None
     state = WorkState.CLAIMED
     if is_running:
@@ -80,6 +86,7 @@ def _ended(
     status: JobStatus,
     log_tail: str,
     refusal: str,
+    outputs: Sequence[Measured],
 ) -> WorkReport:
     outcome = WorkOutcome.EXITED
     text = refusal[:_MOST_TEXT] or f"exit code {end.exit_code}"
@@ -102,6 +109,7 @@ def _ended(
         signals_seen=claim.signals,
         signals_done=min(status.done, claim.signals),
         done_at_step=status.step,
+        outputs=list(outputs),
         text=end.why[:_MOST_TEXT] or text,
         log_tail=log_tail,
     )

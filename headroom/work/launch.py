@@ -87,6 +87,8 @@ class Launcher:
             "env": environment_of(attempt, task, folder, os.environ, user, self.slices),
             "cwd": str(folder.work),
             "inputs": [msgspec.structs.asdict(each) for each in task.inputs],
+            "outputs": [msgspec.structs.asdict(each) for each in task.outputs],
+            "outputs_file": str(folder.outputs),
             "walltime_s": task.walltime_s,
             "grace_s": task.grace_s,
             "log_bytes": self.log_bytes,

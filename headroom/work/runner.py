@@ -30,6 +30,7 @@ from headroom.work.contract import (
     DesiredState,
     LogAsk,
     LogPart,
+    Measured,
     Order,
     ShellAsk,
     SignalKind,
@@ -365,7 +366,8 @@ class Runner:
 
     def _end(self, claim: Claim, folder: Folder, marks: Marks) -> WorkReport:
         node, status = self._settings.node, folder.job_status()
-        report = report_of(claim, node, marks, status, folder.log_tail(), folder.refusal())
+        tail, refusal, made = folder.log_tail(), folder.refusal(), _made(claim, folder, marks)
+        report = report_of(claim, node, marks, status, tail, refusal, made)
         self._journal.end(report)
         self._let_go(claim, folder)
         logger.info("job ended", extra={"attempt": claim.attempt, "how": report.text})
@@ -578,6 +580,14 @@ class Runner:
         if str(exc) != self._complaint:
             logger.warning(what, extra={"cause": exc})
         self._complaint = str(exc)
+
+
+def _made(claim: Claim, folder: Folder, marks: Marks) -> list[Measured]:
+    """Return the artifacts of a command that has succeeded: those that it was to make."""
+    if claim.task is None or marks.exit is None or marks.exit.exit_code != 0:
+        return []
+    declared = {each.name for each in claim.task.outputs}
+    return [each for each in folder.measured() if each.name in declared] if declared else []
 
 
 def _tell(folder: Folder, signal: SignalOrder, *, hears: bool) -> None:

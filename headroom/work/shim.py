@@ -97,12 +97,15 @@ class Command:
         own_uid = user["uid"] if user and user["is_own"] and not user["is_private"] else None
         self._holding = Holding(task["cgroups"], keeper=os.getpid(), uid=own_uid)
         self._task = task
+        #: artifacts that it makes, not measured yet
+        self._outputs = task.get("outputs") or []
+        self._code = 0
         #: terminals, by the pid of what runs there
         self._shells: dict[int, str] = {}
-        self.output, theirs = os.pipe()
+        # Both ends stay open: what measures the artifacts says what it has to say there, too.
+        self.output, self._theirs = os.pipe()
         os.set_blocking(self.output, False)
-        self.pid, self._group, self._status = _start(task, theirs)
-        os.close(theirs)
+        self.pid, self._group, self._status = _start(task, self._theirs)
 
     def obey(self, order: str) -> None:
         """Carry out a line of the FIFO."""
@@ -158,13 +161,40 @@ class Command:
                 return
             self._keep(said)
 
-    def finish(self, status: int) -> dict[str, Any]:
-        """End all that is left of the command, and return how it ended."""
+    def is_over(self, status: int) -> bool:
+        """Take that the command has ended, and end all that is left of it.
+
+        Where it has succeeded and makes artifacts, these are measured first, in its place: as its
+        user, in its view, within its limits and its walltime. Then it is over the next time.
+        """
         self._holding.kill()
         _reap_all()
         self.pump()
         code = os.waitstatus_to_exitcode(self._status_of(status))
-        code = code if code >= 0 else 128 - code
+        self._code = code if code >= 0 else 128 - code
+        is_to_end = self._kill_at is not None or self._is_killed
+        if self._code or is_to_end or not self._outputs:
+            return True
+        return not self._measure_outputs()
+
+    def _measure_outputs(self) -> bool:
+        """Have the artifacts measured; return whether that has begun."""
+        task = {**self._task, "measures": self._outputs}
+        self._outputs = []
+        try:
+            if _is_apart(task):
+                cage.leave_space()
+            self.pid, self._group, self._status = _start(task, self._theirs)
+        except OSError as exc:
+            self._why = f"its artifacts cannot be measured: {exc}"
+            return False
+        if self._held:
+            self._holding.freeze()
+        return True
+
+    def finish(self) -> dict[str, Any]:
+        """Return how it ended."""
+        code = self._code
         return {
             "exit_code": _KILLED if self._why and code == 0 else code,
             "stopped": self._was_stopped,
@@ -369,7 +399,7 @@ def _watch(command: Command, control: int, woken: int) -> dict[str, Any]:
     rest = b""
     while True:
         wait_s = command.wait_s()
-        for fd, event in poll.poll(None if wait_s is None else int(wait_s * 1000) + 1):
+        for fd, _ in poll.poll(None if wait_s is None else int(wait_s * 1000) + 1):
             if fd == control:
                 *orders, rest = (rest + _read(control)).split(b"\n")
                 for order in orders:
@@ -378,12 +408,10 @@ def _watch(command: Command, control: int, woken: int) -> dict[str, Any]:
                 _read(woken)
             else:
                 command.pump()
-                if event & select.POLLHUP:
-                    poll.unregister(fd)
         command.follow()
         status = _reap(command)
-        if status is not None:
-            return command.finish(status)
+        if status is not None and command.is_over(status):
+            return command.finish()
 
 
 # --- The start ------------------------------------------------------------------------------------
@@ -394,11 +422,12 @@ def _start(task: dict[str, Any], output: int) -> tuple[int, int, int]:
 
     The last is -1 where it is that of whom to wait for.
     """
-    user = task.get("user")
+    # Now: the command's user, and its view of the machine, may not reach the files of these.
     if task.get("inputs"):
-        # Now: the command's user, and its view of the machine, may not reach the file of it.
         from headroom.work import inputs  # noqa: F401
-    if user and user["is_private"]:
+    if task.get("measures"):
+        from headroom.work import outputs  # noqa: F401
+    if _is_apart(task):
         return _start_apart(task, output)
     ours = os.getpid()
     pid = os.fork()
@@ -408,6 +437,12 @@ def _start(task: dict[str, Any], output: int) -> tuple[int, int, int]:
     with contextlib.suppress(OSError):
         os.setpgid(pid, pid)
     return pid, pid, -1
+
+
+def _is_apart(task: dict[str, Any]) -> bool:
+    """Say whether the command has a space of pids and a view of the machine of its own."""
+    user = task.get("user")
+    return bool(user and user["is_private"])
 
 
 def _start_apart(task: dict[str, Any], output: int) -> tuple[int, int, int]:
@@ -501,6 +536,8 @@ def _become_command(
             os._exit(_NOT_RUNNABLE)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
         os.chdir(task["cwd"])
+        if task.get("measures"):
+            _measure(task["measures"], task["outputs_file"])
         if task.get("inputs"):
             _verify_inputs(task["inputs"], task["env"])
         _execute(task["command"], task["env"])
@@ -515,6 +552,14 @@ def _verify_inputs(declared: list[dict[str, str]], env: dict[str, str]) -> None:
     from headroom.work import inputs  # few declare any, and it is slow to load
 
     inputs.check(declared, Path(env[inputs.VARIABLE]), env["PATH"])
+
+
+def _measure(declared: list[dict[str, Any]], file: str) -> None:
+    """Measure artifacts, as the command's user and in its view, and end with 0."""
+    from headroom.work import outputs
+
+    outputs.measure(declared, Path(file))
+    os._exit(0)
 
 
 def _start_shell(task: dict[str, Any], request: dict[str, Any], first: int) -> int:

@@ -127,11 +127,14 @@ class _Matrix:
         self._progress = progress
         self.machine = Machine(journal, folder)
         self._names = ["sync", "storage", *subject.reaches]
-        faults = [fault for each in (*plan.standard, *plan.own.values()) for fault in each.faults]
+        faults = [fault for each in self._scenarios for fault in each.faults]
         # All runs have the same network, or their throughput could not be compared.
         self._has_room = needs_room(faults, self._names) and not self.machine.why_no_room
         self._own = {scenario.name: path for path, scenario in plan.own.items()}
         self._runs = 0
+        #: cells that are judged, and those that there will be
+        self._cells = 0
+        self._whole = 1 + sum(each.name != NORMAL for each in self._scenarios)
         self._normal = next(each for each in standard() if each.name == NORMAL)
         #: runs without faults, the latest last
         self._unfaulted: list[Run] = []
@@ -164,8 +167,11 @@ class _Matrix:
             self._progress(f"{NORMAL}: {self.noise}")
 
     def _judges_pace(self) -> bool:
-        scenarios = (*self._plan.standard, *self._plan.own.values())
-        return any(judging.is_of_pace(what) for each in scenarios for what in each.expect)
+        return any(judging.is_of_pace(what) for each in self._scenarios for what in each.expect)
+
+    @property
+    def _scenarios(self) -> tuple[Scenario, ...]:
+        return (*self._plan.standard, *self._plan.own.values())
 
     def _numbers(self) -> range:
         return range(1, self._plan.repeat + 1)
@@ -280,7 +286,9 @@ class _Matrix:
 
     def _said(self, cell: Cell) -> Cell:
         why = f": {cell.why}" if cell.why else ""
-        self._progress(f"{cell.scenario}: {cell.verdict}{why}")
+        self._cells += 1
+        at = f"{self._cells} of {self._whole}"
+        self._progress(f"{cell.scenario}: {cell.verdict}{why} ({at})")
         return cell
 
 

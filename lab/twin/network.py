@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from headroom.traffic import TrafficClass
 from lab.fleet import GPUS_PER_NODE, Fleet
 from lab.training.making import NODE_WRITE_BYTES_PER_S
 from lab.training.paths import HEALTHY_RAIL_LATENCY_S, NIC_SHARE, Paths, Speeds
@@ -29,6 +30,7 @@ from lab.twin.links import (
     lossy_fabric_share,
     lossy_tcp_bytes_per_s,
 )
+from lab.twin.parts import total
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -170,6 +172,30 @@ class Network:
         latency: Array = queued + conditions.link_extra_latency_s + self._jitter_now_s
         return latency
 
+    def sent_by_class(self) -> dict[TrafficClass, Array]:
+        """Rate at which each link sends what is marked, by class; the rest is unmarked background.
+
+        What leaves the racks of a gang that spans several is taken to be collectives, and of
+        another its data.
+        """
+        self._refresh()
+        leaving, is_wide = self._leaving(), self._paths.racks > 1
+        fabric = slice(None, self.links.wan_from)
+        collective, checkpoint, data = np.zeros((3, len(self.links.names)))
+        collective[fabric] = np.concatenate(self._by_fabric(np.where(is_wide, leaving, 0.0)))
+        collective[self.links.wan_from :] = self._collectives_by_wan()
+        checkpoint[self.links.wan_from :] = self._checkpoints_by_wan()
+        data[fabric] = np.concatenate(self._by_fabric(np.where(is_wide, 0.0, leaving)))
+        offered = self._offered()
+        held = np.divide(
+            self.tx_bytes_per_s, offered, out=np.zeros(len(offered)), where=offered > 0.0
+        )
+        return {
+            TrafficClass.COLLECTIVE: collective * held,
+            TrafficClass.CHECKPOINT: checkpoint * held,
+            TrafficClass.DATA: data * held,
+        }
+
     def gpu_bytes_per_s(self) -> Array:
         """Rate at which each GPU sends to other nodes."""
         twin = self._twin
@@ -225,31 +251,39 @@ class Network:
 
     def _offered(self) -> Array:
         """Outward traffic offered to each link, from the rates that gangs get."""
-        twin, gangs, paths = self._twin, self._gangs, self._paths
-        top = gangs.top
-        work = np.minimum(twin.load.activity[:top], 1.0)
+        wan = WAN_BACKGROUND_BYTES_PER_S + self._checkpoints_by_wan()
+        if len(self._wan_routes.flow):
+            wan += self._collectives_by_wan()
+        return np.concatenate([*self._by_fabric(self._leaving()), wan])
+
+    def _leaving(self) -> Array:
+        """Rate at which each GPU of a gang sends out of its rack, by slot."""
+        top, paths = self._gangs.top, self._paths
+        work = np.minimum(self._twin.load.activity[:top], 1.0)
         wanted = self._wanted_share()[:top] * work * self._slot_nic
         per_gpu = np.minimum(wanted, paths.now.rail_bytes_per_s)
-        leaves = per_gpu * np.where(paths.racks > 1, LEAVES_SHARE, STORAGE_SHARE)
-        uplink = np.bincount(
-            gangs.pair_rack,
-            weights=leaves[gangs.pair_slot] * gangs.pair_gpus,
-            minlength=self.links.racks,
-        )
-        sites = self.links.sites
-        site_of_rack = twin.fleet.site_of_rack
-        spine = SPINE_SHARE * np.bincount(site_of_rack, weights=uplink, minlength=sites)
-        writing = np.where(twin.load.checkpointing[:top], paths.nodes, 0.0)
-        writers = np.bincount(paths.site, weights=writing, minlength=sites)
-        wan = (WAN_BACKGROUND_BYTES_PER_S + WAN_CHECKPOINT_BYTES_PER_NODE_S * writers)[
-            self.links.site[self.links.wan_from :]
-        ]
-        routes = self._wan_routes
-        if len(routes.flow):
-            moving = np.where(twin.load.communicating[:top], paths.now.wan_bytes_per_s, 0.0)
-            here = routes.link - self.links.wan_from
-            wan += np.bincount(here, weights=moving[routes.flow], minlength=len(wan))
-        return np.concatenate([uplink, spine, wan])
+        leaving: Array = per_gpu * np.where(paths.racks > 1, LEAVES_SHARE, STORAGE_SHARE)
+        return leaving
+
+    def _by_fabric(self, leaving: Array) -> tuple[Array, Array]:
+        """Traffic of the uplink of each rack and of the spine of each site."""
+        gangs, links = self._gangs, self.links
+        uplink = total(gangs.pair_rack, leaving[gangs.pair_slot] * gangs.pair_gpus, links.racks)
+        spine = total(self._twin.fleet.site_of_rack, uplink, links.sites)
+        return uplink, SPINE_SHARE * spine
+
+    def _checkpoints_by_wan(self) -> Array:
+        top, paths = self._gangs.top, self._paths
+        writing = np.where(self._twin.load.checkpointing[:top], paths.nodes, 0.0)
+        writers = total(paths.site, writing, self.links.sites)
+        return (WAN_CHECKPOINT_BYTES_PER_NODE_S * writers)[self.links.site[self.links.wan_from :]]
+
+    def _collectives_by_wan(self) -> Array:
+        top, routes = self._gangs.top, self._wan_routes
+        speed = self._paths.now.wan_bytes_per_s
+        moving = np.where(self._twin.load.communicating[:top], speed, 0.0)
+        count = len(self.links.names) - self.links.wan_from
+        return total(routes.link - self.links.wan_from, moving[routes.flow], count)
 
     def _received(self, sent: Array) -> Array:
         """Inward traffic: of collectives as much as outward, of WAN links that of their peer."""

@@ -20,7 +20,7 @@ from admission.core.directives.book import Desired
 from admission.core.request import Placement, Request
 from admission.core.response.respond import ResponseStatus
 from admission.core.response.shedding import lost_gpu_s
-from admission.core.throughput import Curve, Measured, Unit, noted
+from admission.core.throughput import BEGINS_S, Curve, Measured, Unit, noted
 from fleet.tables import FleetArrays
 from lab.training import JOB_KINDS, Checkpoint
 from lab.twin import Twin
@@ -142,6 +142,8 @@ class Gang:
     returns_to: Placement | None = None
     #: when its throughput was last noted, and the work that was done by then, s
     noted_s: float = 0.0
+    #: when it was first seen to have worked, s; None: it has not been yet
+    works_s: float | None = None
     noted_work_s: float = 0.0
 
     @property
@@ -188,6 +190,11 @@ class Gang:
         """The cap on each of its GPUs, of its placement or told; inf: none."""
         caps_w = (self.placement.power_cap_w, self.does.power_cap_w)
         return min((cap_w for cap_w in caps_w if cap_w is not None), default=np.inf)
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether what it does since its throughput was last noted counts."""
+        return self.works_s is not None and self.noted_s >= self.works_s + BEGINS_S
 
     @property
     def is_at_ease(self) -> bool:
@@ -409,14 +416,17 @@ class Gangs:
         """Note what elastic ones of ``gangs`` did since the last call, those on their full batch.
 
         Their caps count: what a size does under the power that there is for it is what it does.
+        What they do first does not.
         """
         for gang in gangs:
             if not gang.job.request.is_elastic:
                 continue
             for_s, done_s = self.now_s - gang.noted_s, self.done_s(gang)
-            work_s = done_s - gang.noted_work_s
+            work_s, is_warm = done_s - gang.noted_work_s, gang.is_warm
+            if gang.works_s is None and work_s > 0.0:
+                gang.works_s = self.now_s
             gang.noted_s, gang.noted_work_s = self.now_s, done_s
-            if 0.0 < for_s <= _NOTED_WITHIN_S and work_s > 0.0 and gang.scale == 1.0:
+            if is_warm and for_s <= _NOTED_WITHIN_S and work_s > 0.0 and gang.scale == 1.0:
                 gpus, known = len(gang.gpus), gang.job.measured
                 before = known.get(gpus, Measured(gpus, 0.0, 0.0))
                 known[gpus] = noted(before, work_s / for_s, for_s)

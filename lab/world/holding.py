@@ -15,6 +15,7 @@ from admission.core.allocation.reservation import AllocationArrays
 from admission.core.controlling import Unmanaged, at_rest, brought_down
 from admission.core.directives.standing import Standing
 from admission.core.holding import Remembered
+from admission.core.snapshot import Draws
 from policies.controller.control import Tuning
 from policies.controller.pausing import Paused
 from policies.headroom.evaluate import Headroom
@@ -97,3 +98,8 @@ class Holding:
         if self._last is None:
             return headroom, held.arrays
         return brought_down(headroom, held, self._last.units, self._last.found)
+
+    @property
+    def draws(self) -> dict[str, Draws]:
+        """What elastic jobs draw now, and without a cap, by key."""
+        return {} if self._last is None else self._last.draws

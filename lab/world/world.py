@@ -500,8 +500,9 @@ class World:
             disrupted=disrupted(self._preempted, self.now),
             moving=self.policy.moving,
             moved=within_the_hour(self._moved_at, self.now),
-            curves={each.job.key: each.job.curve for each in self._elastic()},
+            curves={key: job.curve for key, job in self.open.items() if job.measured},
             room=self._room(),
+            draws=self._holding.draws,
             run_shares={name: median(found) for name, found in self._ratios.items() if found},
         )
         if self._holding.starts_low:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -142,6 +143,7 @@ def quantity(value: float, unit: str) -> str:
     return f"{_three(value)} {unit}"
 
 
+@cache
 def _scales(unit: str) -> tuple[tuple[float, str], ...]:
     """Return the units in which amounts of ``unit`` are told, the largest first."""
     if unit == "s":

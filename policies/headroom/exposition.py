@@ -13,14 +13,14 @@ import msgspec
 import numpy as np
 
 from fleet.groups import count_by, sum_by
-from policies.headroom.columns import Columns, Ints, Table
+from policies.headroom.columns import Floats, Ints, Table
 from policies.headroom.evaluate import Headroom
 from policies.scopes import ScopeKind
 from telemetry import stream
 
-__all__ = ["MOST", "Exposition", "Row", "exposed", "publish", "read"]
+__all__ = ["MOST", "Exposition", "Rate", "Row", "exposed", "publish", "read"]
 
-#: Of zones, power domains and racks so many are shown of each: the tightest. Sites are all shown.
+#: Of each kind but sites, which are all shown, so many are: the tightest.
 MOST = 200
 _KEY = "headroom:exposition"
 #: What nobody has published anew for so long says nothing any more, s.
@@ -33,6 +33,11 @@ _COLUMNS = {
     ScopeKind.ZONE: _COOLING,
     ScopeKind.POWER_DOMAIN: _POWER,
     ScopeKind.RACK: _POWER,
+}
+#: The columns of capacity and headroom, by kind, and how many of their unit are a byte.
+_RATES = {
+    ScopeKind.LINK: ("link_capacity_bits_per_s", "link_headroom_bits_per_s", 8.0),
+    ScopeKind.STORAGE: ("storage_capacity_bytes_per_s", "storage_headroom_bytes_per_s", 1.0),
 }
 
 
@@ -52,6 +57,16 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     over_upto_s: float | None = None
 
 
+class Rate(msgspec.Struct, frozen=True, array_like=True):
+    """A link, of one direction, or a storage endpoint, byte/s."""
+
+    kind: str
+    scope: str
+    site: str
+    capacity_bytes_per_s: float
+    load_bytes_per_s: float
+
+
 class Exposition(msgspec.Struct, frozen=True, kw_only=True):
     """The places that are shown, as they were at ``at`` (Unix s).
 
@@ -63,6 +78,7 @@ class Exposition(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[Row, ...]
     shown: dict[str, int]
     left_out: dict[str, int]
+    rates: tuple[Rate, ...] = ()
 
 
 def exposed(headroom: Headroom, most: int = MOST) -> Exposition:
@@ -71,23 +87,32 @@ def exposed(headroom: Headroom, most: int = MOST) -> Exposition:
     Sums of racks are of all whose budget and load are known, whether they are shown or not.
     """
     rows: list[Row] = []
-    shown, left_out = {}, {}
+    rates: list[Rate] = []
+    shown: dict[str, int] = {}
     for kind, names in _COLUMNS.items():
-        table = headroom.table(kind)
-        chosen = _tightest(table.columns, names, None if kind is ScopeKind.SITE else most)
+        columns = (table := headroom.table(kind)).columns
+        some = None if kind is ScopeKind.SITE else most
+        chosen = _tightest(columns[names[0]], columns[names[1]], some)
         rows += _rows(table, names, chosen)
-        shown[kind.value], left_out[kind.value] = len(chosen), len(table) - len(chosen)
+        shown[kind.value] = len(chosen)
+    for kind in _RATES:
+        found = _rates(headroom.table(kind), most)
+        rates += found
+        shown[kind.value] = len(found)
     return Exposition(
-        at=headroom.at, rows=(*rows, *_sums(headroom)), shown=shown, left_out=left_out
+        at=headroom.at,
+        rows=(*rows, *_sums(headroom)),
+        rates=tuple(rates),
+        shown=shown,
+        left_out={kind: len(headroom.table(ScopeKind(kind))) - shown[kind] for kind in shown},
     )
 
 
-def _tightest(columns: Columns, names: tuple[str, ...], most: int | None) -> Ints:
+def _tightest(budget: Floats, load: Floats, most: int | None) -> Ints:
     """Return the rows that use most of their budgets, in the order of the table."""
-    budget_w, load_w = columns[names[0]], columns[names[1]]
-    known = np.flatnonzero(~np.isnan(budget_w - load_w))
+    known = np.flatnonzero(~np.isnan(budget - load))
     with np.errstate(divide="ignore", invalid="ignore"):
-        use = load_w[known] / budget_w[known]
+        use = load[known] / budget[known]
     # Nothing of nothing: as tight as can be without being over.
     use = np.where(np.isnan(use), 1.0, use)
     return np.sort(known[np.argsort(-use, kind="stable")[:most]])
@@ -99,6 +124,17 @@ def _rows(table: Table, names: tuple[str, ...], chosen: Ints) -> list[Row]:
         Row(table.kind.value, scope, site, budget_w, load_w, _finite(from_s), _finite(upto_s))
         for scope, site, budget_w, load_w, from_s, upto_s in zip(*columns, strict=True)
     ]
+
+
+def _rates(table: Table, most: int) -> list[Rate]:
+    """Return the tightest links or storage endpoints."""
+    whole, left, per_byte = _RATES[table.kind]
+    capacity = table.columns[whole] / per_byte
+    load = capacity - table.columns[left] / per_byte
+    chosen = _tightest(capacity, load, most)
+    names = (table.columns[name][chosen].tolist() for name in ("name", "site"))
+    amounts = (each[chosen].tolist() for each in (capacity, load))
+    return [Rate(table.kind.value, *each) for each in zip(*names, *amounts, strict=True)]
 
 
 def _finite(value: float) -> float | None:

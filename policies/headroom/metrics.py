@@ -43,13 +43,19 @@ class _Places(Collector):
             "Until the budget would be exceeded, where that is claimed.",
             [*_PLACE, "bound"],
         )
+        rates = (
+            _family("capacity_bytes_per_second", "Of a link each way, or of storage.", _PLACE),
+            _family("load_bytes_per_second", "What it carries, with what is reserved.", _PLACE),
+            _family("headroom_bytes_per_second", "Capacity less load; below 0: over it.", _PLACE),
+        )
         count = _family("places", "Places by kind, and whether they are shown.", ["kind", "shown"])
         at = _family("evaluated_timestamp_seconds", "When headroom was evaluated, Unix s.", [])
         if self._found is not None:
             _fill(self._found, budget, load, left, over)
+            _fill_rates(self._found, *rates)
             _fill_counts(self._found, count)
             at.add_metric([], self._found.at)
-        return budget, load, left, over, count, at
+        return budget, load, left, over, *rates, count, at
 
 
 def _family(name: str, about: str, labels: list[str]) -> GaugeMetricFamily:
@@ -71,6 +77,19 @@ def _fill(
         for bound, value in (("earliest", row.over_from_s), ("latest", row.over_upto_s)):
             if value is not None:
                 over.add_metric([*place, bound], value)
+
+
+def _fill_rates(
+    found: Exposition,
+    capacity: GaugeMetricFamily,
+    load: GaugeMetricFamily,
+    left: GaugeMetricFamily,
+) -> None:
+    for row in found.rates:
+        place = [row.kind, row.scope, row.site]
+        capacity.add_metric(place, row.capacity_bytes_per_s)
+        load.add_metric(place, row.load_bytes_per_s)
+        left.add_metric(place, row.capacity_bytes_per_s - row.load_bytes_per_s)
 
 
 def _fill_counts(found: Exposition, count: GaugeMetricFamily) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from fleet.groups import ratio
 from fleet.tables import LINK_KINDS
+from headroom.traffic import TrafficClass, reading_of
 from policies.headroom.columns import Floats
 from policies.headroom.inputs import Limits, Past, Reservations
 from policies.headroom.trend import exhausted_in_s
@@ -26,6 +27,17 @@ def busiest_bits_per_s(readings: Readings) -> tuple[Floats, Floats]:
     record = readings.frame.fields("link", readings.fleet.links.ids, *names)
     busiest = np.fmax(record["tx_bytes_per_s"], record["rx_bytes_per_s"]).astype(np.float64)
     return busiest * 8.0, record["ts"]
+
+
+def sent_by_class_bits_per_s(readings: Readings, row: int) -> dict[str, float]:
+    """Return what a link sends of each class of traffic that its host or the fabric tells now."""
+    names = {str(each): reading_of(each) for each in TrafficClass}
+    ids = readings.fleet.links.ids[[row]]
+    record = readings.frame.fields("link", ids, "ts", *names.values())
+    if not readings.is_fresh(record["ts"])[0]:
+        return {}
+    sent = {each: 8.0 * float(record[name][0]) for each, name in names.items()}
+    return {each: bits_per_s for each, bits_per_s in sent.items() if not np.isnan(bits_per_s)}
 
 
 def columns(

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fleet.groups import above, at, ratio, sum_by
+from fleet.groups import above, at, ratio, sum_by, sum_of_known_by
 from fleet.tables import FleetArrays
 from policies.headroom.columns import HORIZONS, Bools, Floats
 from policies.headroom.inputs import Limits, Reservations, Steps
@@ -163,7 +163,7 @@ def _sites(
         load_w=load_w,
         measured_w=np.fmax(
             summary.sites.measured_w,
-            sum_by(np.nan_to_num(domains.measured_w[..., roots]), root_site, count),
+            sum_of_known_by(domains.measured_w[..., roots], root_site, count),
         ),
         read_w=whole(racks.read_w, domains.read_w),
         reserved_w=sum_by(racks.reserved_w, site, count) + (load_w - of_all_w),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -169,8 +170,8 @@ reach_of = _Reaches().of
 
 def _firsts(fleet: FleetArrays) -> list[int]:
     """Return where racks, domains, domains alone, zones and sites begin, and the end of all."""
-    sizes = [len(fleet.racks), len(fleet.domains), len(fleet.domains), len(fleet.zones)]
-    return [0, *np.cumsum([*sizes, len(fleet.sites)]).tolist()]
+    parts = fleet.racks, fleet.domains, fleet.domains, fleet.zones, fleet.sites
+    return [*accumulate(map(len, parts), initial=0)]
 
 
 def _from(first: int, rows: Ints) -> Ints:

@@ -6,11 +6,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.core.exceptions import ValidationError
+from django.db import transaction
 
 from accounts import audit
 from accounts.models import User
 from headroom.numbers import plain
-from policies.incidents import follow
+from policies.incidents import follow, notify
 from policies.incidents.metrics import TURNS
 from policies.incidents.models import Incident, IncidentMember, NotificationChannel, Silence
 from policies.incidents.timing import sooner
@@ -23,9 +24,11 @@ __all__ = [
     "close",
     "comment",
     "create_silence",
+    "delete_channel",
     "end_silence",
     "mute_member",
-    "record_channel",
+    "save_channel",
+    "send_test",
 ]
 
 #: The longest silence, and the longest that one member can be muted.
@@ -33,7 +36,7 @@ MAX_SILENCE = timedelta(days=30)
 
 
 class WrongState(Exception):
-    """The incident's state does not allow it. The message says why, and the way out."""
+    """An incident or a channel is not in a state for it. The message says why, and the way out."""
 
 
 def _locked(incident: Incident) -> Incident:
@@ -229,7 +232,43 @@ def end_silence(actor: User, silence: Silence, *, now: datetime) -> Silence:
         return row
 
 
-def record_channel(
+def save_channel(actor: User, channel: NotificationChannel, **given: Any) -> None:
+    """Add ``channel``, or change what is ``given`` of one that is there.
+
+    Raises IntegrityError where another one has its name.
+    """
+    # Somebody has looked at it: what failed before is tried again.
+    given |= {"failures": 0, "not_before": None, "last_error": ""}
+    is_new = channel.pk is None
+    before = None if is_new else audit.state(channel)
+    for name, value in given.items():
+        setattr(channel, name, value)
+    with transaction.atomic():
+        channel.save(update_fields=None if is_new else given)
+        _record_channel(
+            actor, "create" if is_new else "change", channel, before, audit.state(channel)
+        )
+
+
+def delete_channel(actor: User, channel: NotificationChannel) -> None:
+    """Delete a channel, with what waits for it and what became of what it was told."""
+    with transaction.atomic():
+        _record_channel(actor, "delete", channel, audit.state(channel), None)
+        channel.delete()
+
+
+def send_test(actor: User, channel: NotificationChannel, *, now: datetime) -> None:
+    """Queue a test message on a channel. Raises WrongState where it is switched off."""
+    if not channel.enabled:
+        raise WrongState(f"{channel.name} is switched off: switch it on first.")
+    body = f"Asked for by {actor.get_username()}. Nothing is wrong."
+    key = f"headroom-test-{channel.pk}-{now.timestamp():.6f}"
+    with transaction.atomic():
+        notify.send([channel.name], "Test message of Headroom", body, key=key, now=now)
+        audit.record(actor, "channel.test", channel.name, kind=channel.kind)
+
+
+def _record_channel(
     actor: User,
     action: str,
     channel: NotificationChannel,

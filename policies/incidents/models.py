@@ -252,6 +252,10 @@ class NotificationChannelQuerySet(models.QuerySet["NotificationChannel"]):
     def enabled(self) -> NotificationChannelQuerySet:
         return self.filter(enabled=True)
 
+    def failing(self) -> NotificationChannelQuerySet:
+        """Those on which the last sending failed."""
+        return self.enabled().exclude(last_error="")
+
 
 class NotificationChannel(models.Model):
     """Where notifications go."""

@@ -81,7 +81,11 @@ class Performer:
 
     def _text(self, text: str) -> str:
         incident = "" if self.row.incident_id is None else f"INC-{self.row.incident_id}"
-        return self.view.filled(text, incident=incident, started_by=self.row.started_by)
+        about = self.row.values if "rollout" in self.row.values else {}
+        return self.view.filled(
+            text, incident=incident, started_by=self.row.started_by,
+            rollout=str(about.get("rollout", "")), rollout_version=str(about.get("version", "")),
+        )  # fmt: skip
 
     def _send(self, step: PlannedStep, effect: Send) -> None:
         """Put a message into the outbox. A question is asked even if a channel is not there."""

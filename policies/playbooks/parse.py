@@ -44,7 +44,9 @@ RELATIVES: dict[Related, frozenset[ScopeKind]] = {
     Related.SITE: frozenset(ScopeKind) - {ScopeKind.CLASS, ScopeKind.JOB},
 }
 #: What texts may name besides the fields of the run's scope and the inputs.
-ALWAYS = ("scope", "site", "playbook", "incident", "started_by")
+ALWAYS = (
+    "scope", "site", "playbook", "incident", "started_by", "rollout", "rollout_version",
+)  # fmt: skip
 #: What values may name of a place, besides its columns: sums over all that is in it.
 PLACE: dict[str, Field] = {
     "scope_gpus": Field("double", "", "GPUs in the scope"),

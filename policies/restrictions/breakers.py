@@ -79,8 +79,9 @@ class BlastRadius:
         if len(over):
             worst = over[after[over].argmax()]
             return (
-                f"policies would take {after[worst]:.0%} of site {self._fleet.sites.names[worst]},"
-                f" and without a person they may take {most:.0%}"
+                f"policies would take {100 * after[worst]:.0f} % of site"
+                f" {self._fleet.sites.names[worst]}, and without a person they may take"
+                f" {100 * most:.0f} %"
             )
         self._taken[where] += more
         self._taken_w += more_w

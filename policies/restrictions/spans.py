@@ -20,7 +20,7 @@ from policies.scopes import Scope, ScopeKind
 from telemetry.figures.model import Lane
 from telemetry.spans import Span
 
-__all__ = ["around", "lanes"]
+__all__ = ["around", "lanes", "span_of"]
 
 #: So many are drawn, the newest.
 _MOST = 500
@@ -54,12 +54,16 @@ def lanes(which: Q, span: Span, visibility: Visibility, now: datetime) -> list[L
     for row in visible.rows(found, visibility):
         by_kind[row.kind].append(row)
     return [
-        Lane(kind, "restriction", [_span(row, now) for row in rows], [_text(row) for row in rows])
+        Lane(kind, "restriction", [span_of(row, now) for row in rows], [_text(row) for row in rows])
         for kind, rows in by_kind.items()
     ]
 
 
-def _span(row: Restriction, now: datetime) -> tuple[float, float | None]:
+def span_of(row: Restriction, now: datetime) -> tuple[float, float | None]:
+    """Return from when to when a restriction has an effect, Unix s; None: it goes on.
+
+    Raises ValueError where it never had one.
+    """
     # Of one whose value has changed the first may have held since it was issued.
     begun = row.in_force_since if row.cycle <= 1 else row.issued_at
     begun = max(begun, row.starts_at or begun)

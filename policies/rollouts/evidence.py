@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
-    "MEANS", "METRICS", "Metric", "Observed", "Units", "blocks_of", "contrast", "measured",
-    "paired",
+    "MEANS", "METRICS", "Metric", "Observed", "Units", "Work", "blocks_of", "contrast", "like_work",
+    "measured", "paired",
 ]  # fmt: skip
 
 Array = NDArray[np.float64]
@@ -38,6 +38,8 @@ class Metric:
     is_relative: bool = False
     #: -1: less of it is worse
     worse: float = 1.0
+    #: it goes by what a job does: one that does something else tells nothing of it
+    of_work: bool = False
     #: rare events, counted and compared by exposure; else means of blocks
     is_count: bool = False
 
@@ -45,18 +47,23 @@ class Metric:
 METRICS = {
     each.name: each
     for each in (
-        Metric("step_time", "Time of a step", "share", is_relative=True),
-        Metric("slow_steps", "Steps of over 1.5 times the job's usual", "per step", is_count=True),
+        Metric("step_time", "Time of a step", "share", is_relative=True, of_work=True),
+        Metric(
+            "slow_steps", "Steps of over 1.5 times the job's usual", "per step",
+            of_work=True, is_count=True,
+        ),
         Metric("throttling", "Time of unexpected throttling", "share of time"),
-        Metric("power", "Power of a GPU at like work", "share", is_relative=True),
-        Metric("temperature", "Temperature of a GPU at like power", "°C"),
+        Metric("power", "Power of a GPU at like work", "share", is_relative=True, of_work=True),
+        Metric("temperature", "Temperature of a GPU at like power", "°C", of_work=True),
         Metric("xids", "Xid errors", "per GPU-hour", is_count=True),
         Metric("goodput", "Share of the time in steps", "share of time", worse=-1.0),
         Metric("checkpoint_bytes", "Size of a checkpoint", "share", is_relative=True),
     )
-}
+}  # fmt: skip
 
 
+#: What a job says of its steps may vary so much while it does the same.
+_LIKE = 0.1
 #: The metrics that are means of blocks, in the order of the last axis of arrays.
 MEANS = tuple(each.name for each in METRICS.values() if not each.is_count)
 
@@ -95,13 +102,59 @@ class Units:
     gpus: Array
 
 
-def blocks_of(after: Observed, before: Observed, units: Units) -> tuple[dict[str, Array], float]:
+@dataclass(frozen=True)
+class Work:
+    """What jobs themselves say of a step, and how many GPUs they had: arrays of (blocks, jobs).
+
+    NaN where they tell nothing. No change of the platform changes any of it, but whoever runs the
+    job: larger batches, longer sequences, or other GPUs.
+    """
+
+    samples: Array
+    tokens: Array
+    gpus: Array
+
+    def backwards(self) -> Work:
+        """Return the last block first."""
+        return Work(*(getattr(self, each.name)[::-1] for each in fields(self)))
+
+
+def like_work(after: Work, before: Work) -> Bools:
+    """Say of which pairs of blocks a job did the usual in both, as far as it tells: (blocks, jobs).
+
+    Usual is the median before the change. ``before`` runs backwards, as in :func:`blocks_of`.
+    """
+    found = np.ones(after.gpus.shape, dtype=np.bool_)
+    for each in fields(Work):
+        now, then = getattr(after, each.name), getattr(before, each.name)
+        usual = medians(then)
+        with np.errstate(invalid="ignore"):
+            found &= ~(np.fmax(abs(now - usual), abs(then - usual)) > _LIKE * usual)
+    return found
+
+
+def medians(values: Array) -> Array:
+    """Return the median of each column; NaN where nothing is known."""
+    found = np.full(values.shape[1], np.nan)
+    some = np.isfinite(values).any(axis=0)
+    found[some] = np.nanmedian(values[:, some], axis=0)
+    return found
+
+
+def blocks_of(
+    after: Observed, before: Observed, units: Units, like: Bools | None = None
+) -> tuple[dict[str, Array], float]:
     """Return the blocks of evidence by metric, and the share of the changed GPUs that they cover.
 
+    ``like``: in which blocks each job does what it did before; of the others only what does not go
+    by its work counts, such as throttling: a job may do less since it is throttled.
     ``before`` runs backwards in time: its first block is the last before the change. What is not
     covered ran jobs that were not there before, or of a stratum that only one arm has.
     """
     differences = paired(*measured(after, before, units))
+    if like is not None:
+        of_work = np.array([METRICS[name].of_work for name in MEANS])
+        differences[~like[: len(differences), :, None] & of_work] = np.nan
     found, covered = contrast(differences, units)
     power = covered[:, MEANS.index("power")]
     return dict(zip(MEANS, found.T, strict=True)), float(power.mean()) if len(power) else 0.0

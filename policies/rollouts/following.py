@@ -159,6 +159,7 @@ def _judgement(plan: Plan, run: RolloutRun, racks: list[str], now: datetime) -> 
             "why": judgement.why,
             "covered": found.covered,
             "blocks": found.blocks,
+            "other_work": found.other_work,
             "findings": [dataclasses.asdict(each) for each in judgement.findings],
         }
     )

@@ -7,7 +7,7 @@ the time after the change; one that is on both, or partly elsewhere, is on none.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fleet.tables import METER_TARGETS, FleetArrays
 from headroom.contracts import ThrottleCause
 from policies.rollouts.document import Plan
-from policies.rollouts.evidence import Observed, Units, blocks_of
+from policies.rollouts.evidence import Observed, Units, Work, blocks_of, like_work, medians
 from policies.rollouts.judging import Counts
 from telemetry.checkpoints.models import CheckpointFact
 from telemetry.models import ReportedJob, XidEvent
@@ -27,7 +27,7 @@ from telemetry.store.columns import US, Columns, Window
 from telemetry.store.reading import read
 from telemetry.versions.models import NodeVersions
 
-__all__ = ["Evidence", "checkpoint_sizes", "drift", "evidence"]
+__all__ = ["NO_OTHER_WORK", "Evidence", "checkpoint_sizes", "drift", "evidence"]
 
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -45,6 +45,9 @@ _CAUSES = tuple(
 _NOBODY = np.iinfo(np.int32).min
 
 
+NO_OTHER_WORK = {"changed": 0, "control": 0}
+
+
 @dataclass(frozen=True)
 class Evidence:
     """Blocks by metric, and how much of the changed GPUs they cover."""
@@ -53,6 +56,8 @@ class Evidence:
     counts: Mapping[str, Counts]
     covered: float
     blocks: int
+    #: jobs of each arm that did other work than before in some block
+    other_work: Mapping[str, int] = field(default_factory=lambda: dict(NO_OTHER_WORK))
 
 
 # --- Versions ------------------------------------------------------------------------------------
@@ -125,22 +130,21 @@ def evidence(
     known = _checkpoints(jobs, sizes, start, plan.block_s, count)
     seen = after.observed(jobs, known[0])
     past = before.observed(jobs, known[1]).of(np.arange(count)[::-1].astype(np.intp))
-    means, covered = blocks_of(seen, past, units)
-    usual_s = _medians(past.step_s)
-    counts = {"xids": arms.xids(after), "slow_steps": after.slow(jobs, usual_s, units)}
-    return Evidence(means, counts, covered, count)
+    like = like_work(after.work(jobs), before.work(jobs).backwards())
+    means, covered = blocks_of(seen, past, units, like)
+    slow = after.slow(jobs, medians(past.step_s), units, like)
+    differ = ~like.all(axis=0)
+    return Evidence(
+        means, {"xids": arms.xids(after), "slow_steps": slow}, covered, count,
+        {
+            "changed": int((differ & units.changed).sum()),
+            "control": int((differ & units.unchanged).sum()),
+        },
+    )  # fmt: skip
 
 
 def _whole_minute(at: float) -> float:
     return float(-(-at // MINUTE_S) * MINUTE_S)
-
-
-def _medians(values: Array) -> Array:
-    """Return the median of each column; NaN where nothing is known."""
-    found = np.full(values.shape[1], np.nan)
-    some = np.isfinite(values).any(axis=0)
-    found[some] = np.nanmedian(values[:, some], axis=0)
-    return found
 
 
 @dataclass(frozen=True)
@@ -193,7 +197,7 @@ class _Seen:
         self._gpus = {name: values[held] for name, values in rows.items()}
         self._place = np.searchsorted(arms.ids, self._gpus["gpu_id"])
         self.jobs: Ints = np.unique(self._gpus["job_id"]).astype(np.int64)
-        names = ("step_time_s", "step_time_s_max", "lost_share")
+        names = ("step_time_s", "step_time_s_max", "lost_share", "samples_per_s", "tokens_per_s")
         self._told: Columns = (
             read(MINUTES[JOB.name], names, window, self.jobs.tolist())
             if len(self.jobs)
@@ -234,6 +238,23 @@ class _Seen:
             **by_gpu,
         )
 
+    def work(self, jobs: Ints) -> Work:
+        """Return what ``jobs`` say of their steps, in their order, and how many GPUs they had."""
+        told = self._told
+        # Of a step with what comes between it and the next: rates are over both.
+        every_s = told["step_time_s"] / np.maximum(1.0 - np.nan_to_num(told["lost_share"]), 0.01)
+        samples, tokens = (
+            self._mean(jobs, told, told[name] * every_s)
+            for name in ("samples_per_s", "tokens_per_s")
+        )
+        key = self._block(self._gpus["ts"]) * len(jobs) + np.searchsorted(
+            jobs, self._gpus["job_id"]
+        )
+        held = np.unique(np.stack([key, self._place]), axis=1)[0]
+        gpus = np.bincount(held, minlength=self.count * len(jobs)).astype(np.float64)
+        gpus[gpus == 0.0] = np.nan
+        return Work(samples, tokens, gpus.reshape(self.count, len(jobs)))
+
     def _inlet_c(self) -> Array:
         """Return what enters the rack of each reading in its minute; 0 where no meter tells."""
         meters, racks = self.arms.fleet.meters, self.arms.rack
@@ -265,16 +286,17 @@ class _Seen:
         mean = np.divide(total, number, out=np.full(size, np.nan), where=number > 0)
         return np.asarray(mean.reshape(self.count, len(jobs)), dtype=np.float64)
 
-    def slow(self, jobs: Ints, usual_s: Array, units: Units) -> Counts:
+    def slow(self, jobs: Ints, usual_s: Array, units: Units, like: Bools) -> Counts:
         """Return minutes of jobs with a slow report, and all their minutes, of both arms by block.
 
-        Jobs that were not there before the change have no usual step, and do not count.
+        Jobs that were not there before the change have no usual step, and do not count; nor do
+        blocks in which a job does something else (``like``: blocks, jobs).
         """
         at = np.searchsorted(jobs, self._told["job_id"])
         worst = self._told["step_time_s_max"]
-        known = np.isfinite(worst) & np.isfinite(usual_s[at])
-        is_slow = worst > _SLOW * usual_s[at]
         block = self._block(self._told["ts"])
+        known = np.isfinite(worst) & np.isfinite(usual_s[at]) & like[block, at]
+        is_slow = worst > _SLOW * usual_s[at]
 
         def count(which: Bools) -> Array:
             return np.bincount(block[which], minlength=self.count).astype(np.float64)

@@ -82,7 +82,9 @@ class Shown:
             }
             for finding in self.run.judged["findings"]
         ]
-        return {**self.run.judged, "findings": findings, "at": self.run.judged_at}
+        # What was judged before there was such a count has none.
+        told = {"other_work": gathering.NO_OTHER_WORK, **self.run.judged}
+        return {**told, "findings": findings, "at": self.run.judged_at}
 
 
 def shown(run: RolloutRun, fleet: FleetArrays) -> Shown:

@@ -128,9 +128,17 @@ class RuleReplay(models.Model):
     finished_at = models.DateTimeField(null=True, blank=True)
     error = models.CharField(max_length=500, blank=True)
     result = models.JSONField(null=True, blank=True)
+    done_s = models.FloatField(
+        default=0.0, db_default=0.0, help_text="So much of its span is replayed, s"
+    )
 
     class Meta:
         ordering: ClassVar = ["-created_at", "-id"]
 
     def __str__(self) -> str:
         return f"replay of {self.version}"
+
+    @property
+    def whole_s(self) -> float:
+        """The length of its span, s."""
+        return (self.end_at - self.start_at).total_seconds()

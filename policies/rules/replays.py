@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 import structlog
@@ -21,7 +22,7 @@ from policies.headroom.evaluate import Headroom, evaluate
 from policies.headroom.past import loads_of
 from policies.limiting import Term, limits_over
 from policies.restrictions.kinds import gpus_in
-from policies.rules import document
+from policies.rules import document, under_way
 from policies.rules.arrays import Columns
 from policies.rules.document import Rule
 from policies.rules.engine import selected
@@ -34,6 +35,9 @@ from telemetry.live_frame import AskedFrame
 from telemetry.store.columns import Window
 from telemetry.timeline.frames import Recording
 from telemetry.timeline.tiers import Tier
+
+#: Hears how much of a span is replayed, s.
+Told: TypeAlias = Callable[[float], None]
 
 log = structlog.get_logger(__name__)
 
@@ -51,12 +55,17 @@ _CELLS = 500_000
 
 def run(replay_id: int) -> None:
     """Run a replay that somebody asked for, and save its result. Done once, whoever asks again."""
-    claimed = RuleReplay.objects.filter(pk=replay_id, state=RuleReplay.States.WAITING)
-    if not claimed.update(state=RuleReplay.States.RUNNING):
-        return
+    with under_way.hold(replay_id) as is_ours:
+        waits = RuleReplay.objects.filter(pk=replay_id, state=RuleReplay.States.WAITING)
+        if is_ours and waits.update(state=RuleReplay.States.RUNNING):
+            _run(replay_id)
+
+
+def _run(replay_id: int) -> None:
     row = RuleReplay.objects.select_related("version").get(pk=replay_id)
     try:
-        row.result = result(row.version, row.start_at.timestamp(), row.end_at.timestamp())
+        span = row.start_at.timestamp(), row.end_at.timestamp()
+        row.result = result(row.version, *span, told=partial(under_way.note, replay_id))
         row.state = RuleReplay.States.DONE
     except Exception as error:
         log.exception("replay_failed", replay=replay_id)
@@ -66,20 +75,27 @@ def run(replay_id: int) -> None:
     row.save(update_fields=["state", "result", "error", "finished_at"])
 
 
-def result(version: RuleVersion, start: float, end: float) -> dict[str, Any]:
-    """Return the outcomes of ``version``, and of the active one beside it."""
+def result(
+    version: RuleVersion, start: float, end: float, *, told: Told | None = None
+) -> dict[str, Any]:
+    """Return the outcomes of ``version``, and of the active one beside it; see ``outcomes``."""
     began = time.perf_counter()
     active = RuleVersion.objects.active().filter(name=version.name).exclude(pk=version.pk).first()
     texts = {"version": version.text} | ({"active": active.text} if active else {})
     rules = {name: document.read(text) for name, text in texts.items()}
-    found = outcomes(rules, start, end)
+    found = outcomes(rules, start, end, told=told)
     found["active_number"] = active.number if active else None
     found["took_s"] = round(time.perf_counter() - began, 3)
     return found
 
 
-def outcomes(rules: Mapping[str, Rule], start: float, end: float) -> dict[str, Any]:
-    """Return the outcome of each rule, by its name here, over a span; Unix s."""
+def outcomes(
+    rules: Mapping[str, Rule], start: float, end: float, *, told: Told | None = None
+) -> dict[str, Any]:
+    """Return the outcome of each rule, by its name here, over a span; Unix s.
+
+    ``told`` is called after each piece of the span, with how much of it is done, s.
+    """
     fleet = snapshot.fresh()
     tier, step_s = _tier(end - start)
     runs, wanted = _begin(rules, fleet, end)
@@ -95,6 +111,8 @@ def outcomes(rules: Mapping[str, Rule], start: float, end: float) -> dict[str, A
         if not is_before:
             for each in runs.values():
                 _go_on(each, headroom, times, step_s)
+            if told:
+                told(window.end - start)
     found: dict[str, Any] = {"step_s": step_s, "tier": tier.value}
     for name, each in runs.items():
         kind, fields = each.rule.scope, each.rule.fields

@@ -12,7 +12,15 @@
   const OVER = 11;
   const STALE = 12;
   const UNKNOWN = 13;
-  const DIMENSIONS = ["power", "heat", "links"];
+  const DIMENSIONS = [
+    "power",
+    "heat",
+    "links",
+    "its feed",
+    "its feed if the other fails",
+    "its site",
+    "its cooling zone",
+  ];
 
   const map = document.getElementById("heatmap");
   if (!map) return;
@@ -78,8 +86,30 @@
       rowOf.set(id[i], i);
     }
     racks = next;
+    sums.forEach(sum);
     if (isChosen) describe();
     else point(tightest(), false);
+  }
+
+  // --- Rows: as in dashboard/cells.py ---
+
+  const sums = Array.from(map.querySelectorAll(".row-sum"), (text) => ({
+    text,
+    ids: Array.from(text.parentElement.querySelectorAll(".cell"), (cell) => Number(cell.dataset.rack)),
+  }));
+
+  function total(column, places) {
+    const values = places.map((i) => column[i]);
+    return values.includes(null) ? null : values.reduce((sum, value) => sum + value, 0);
+  }
+
+  function sum({ text, ids }) {
+    const places = ids.map((id) => rowOf.get(id)).filter((i) => i !== undefined);
+    const left = places.map((i) => racks.tightest[i]).filter((value) => value !== null);
+    const least = left.length ? share(left.reduce((a, b) => Math.min(a, b))) : "not known";
+    const load = number(total(racks.load_kw, places), 1);
+    const says = load + " of " + number(total(racks.budget_kw, places), 1) + " kW · tightest " + least;
+    if (text.textContent !== says) text.textContent = says;
   }
 
   // --- Details ---
@@ -104,6 +134,10 @@
     return value === null ? "–" : number(value, digits) + suffix;
   }
 
+  function share(percent) {
+    return unit(Math.abs(percent), 0, percent < 0 ? " % over" : " % left");
+  }
+
   function describe() {
     if (!shownCell || !racks) return;
     const i = rowOf.get(Number(shownCell.dataset.rack));
@@ -120,7 +154,7 @@
       clock: unit(at("clock"), 0, " % of max"),
       throttling: unit(at("throttling"), 0, at("throttling") === 1 ? " GPU" : " GPUs"),
       link: unit(at("link_free"), 0, " %"),
-      tightest: at("tightest") === null ? "–" : DIMENSIONS[at("dimension")] + ", " + unit(at("tightest"), 0, " % left"),
+      tightest: at("tightest") === null ? "–" : DIMENSIONS[at("dimension")] + ", " + share(at("tightest")),
       age: window.headroom.age(at("age_s")),
       stale: unit(at("stale_nodes"), 0, ""),
     };

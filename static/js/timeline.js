@@ -5,13 +5,14 @@
  * or
  *   data-url, data-sources   series API; "gpu:7", "node:3 host:3", "rack:1 meter:2"
  *   data-events, data-xids, data-ecc   APIs of events, filtered to what is shown; or none
- *   data-slowdown-c, data-sm-max-mhz   drawn where readings do not say the limit; data-budget-w too,
- *                            of the element with id data-limits-of, which is kept up to date
+ *   data-slowdown-c, data-sm-max-mhz, data-capacity-bits-per-s
+ *                            drawn where readings do not say the limit; data-budget-w too, of the
+ *                            element with id data-limits-of, which is kept up to date
  *   data-meters              names of meters by id, JSON
  * and
  *   data-query               the span, as the API takes it: "range=1h" or "from=…&to=…"
  *   data-live, data-length-s the span ends now; how long it is
- *   data-compare             the range before is drawn dashed
+ *   data-compare             the range before, or so much earlier, is drawn dashed
  *   data-zone                "utc" or "local"
  *   data-name                of the file of a picture
  *
@@ -56,8 +57,16 @@
     return new Date(unix * 1000).toISOString();
   }
 
-  function before({ start, end }) {
-    return "from=" + iso(2 * start - end) + "&to=" + iso(start);
+  // How much earlier is what the range is compared with, s, and its name: as in dashboard/ranges.py.
+  const EARLIER = { "24h": [86400, "24 h earlier"], "7d": [604800, "7 d earlier"] };
+
+  function shift({ start, end }) {
+    return EARLIER[data.compare] || [end - start, "before"];
+  }
+
+  function before(span) {
+    const [back] = shift(span);
+    return "from=" + iso(span.start - back) + "&to=" + iso(span.end - back);
   }
 
   function isKnown(column) {
@@ -73,6 +82,7 @@
   // One row of the chart: its title, its unit, and what is drawn on it. "limit" lines are dashed.
   // "near": the axis need not begin at zero.
   const HEAT = [line("temp_c", "core", 1), line("temp_mem_c", "memory", 2), limit("temp_limit_c", "slowdown", "slowdownC")];
+  const GBITS = 8e-9; // of bytes
   const CLOCK = [line("sm_mhz", "SM clock", 1), limit(null, "highest", "smMaxMhz")];
   const ROWS = {
     gpu: [
@@ -110,6 +120,38 @@
       { title: "Power", unit: "kW", lines: [line("power_w", "meter", 3, 1e-3)] },
       { title: "Temperature", unit: "°C", near: true, lines: [line("temp_c", "meter", 3)] },
     ],
+    link: [
+      {
+        title: "Traffic",
+        unit: "Gbit/s",
+        lines: [
+          line("tx_bytes_per_s", "out", 1, GBITS),
+          line("rx_bytes_per_s", "in", 2, GBITS),
+          limit(null, "capacity", "capacityBitsPerS", 1e-9),
+        ],
+      },
+      {
+        title: "Sent for jobs",
+        unit: "Gbit/s",
+        lines: [
+          line("tx_collective_bytes_per_s", "collective", 1, GBITS),
+          line("tx_checkpoint_bytes_per_s", "checkpoint", 2, GBITS),
+          line("tx_data_bytes_per_s", "data", 3, GBITS),
+          line("tx_artifact_bytes_per_s", "artifact", 4, GBITS),
+        ],
+      },
+      {
+        title: "Sent besides",
+        unit: "Gbit/s",
+        lines: [
+          line("tx_control_bytes_per_s", "control", 1, GBITS),
+          line("tx_log_bytes_per_s", "log", 2, GBITS),
+          line("tx_operator_bytes_per_s", "operator", 3, GBITS),
+        ],
+      },
+      { title: "Latency", unit: "ms", lines: [line("latency_s", "latency", 1, 1e3)] },
+      { title: "Sent again", unit: "1/s", lines: [line("retransmits_per_s", "segments", 2)] },
+    ],
     host: [
       { title: "CPU", unit: "%", range: [0, 105], lines: [line("cpu_util", "CPU", 1)] },
       {
@@ -122,10 +164,10 @@
       },
       {
         title: "Network",
-        unit: "MB/s",
+        unit: "Gbit/s",
         lines: [
-          line("net_rx_bytes_per_s", "in", 1, 1e-6),
-          line("net_tx_bytes_per_s", "out", 2, 1e-6),
+          line("net_rx_bytes_per_s", "in", 1, GBITS),
+          line("net_tx_bytes_per_s", "out", 2, GBITS),
         ],
       },
       {
@@ -390,14 +432,15 @@
 
   // --- Both ------------------------------------------------------------------------------------
 
-  // Each row with the first line of the same row of the range before, at the present times.
-  function compared(rows, earlier, { start, end }) {
+  // Each row with the first line of the same row of the earlier range, at the present times.
+  function compared(rows, earlier, span) {
+    const [back, name] = shift(span);
     return rows.map(function (row) {
       const old = earlier.find((each) => each.title === row.title && each.unit === row.unit);
       if (!old) return row;
       const { y, color } = old.lines[0];
-      const t = old.t.map((at) => at + end - start);
-      return { ...row, lines: [...row.lines, { name: "before", y, t, color, dash: "dash" }] };
+      const t = old.t.map((at) => at + back);
+      return { ...row, lines: [...row.lines, { name, y, t, color, dash: "dash" }] };
     });
   }
 

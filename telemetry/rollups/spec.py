@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from headroom.contracts import ThrottleCause
+from headroom.traffic import TrafficClass, reading_of
 from telemetry import samples
 from telemetry.samples import Column, Table
 from telemetry.store.columns import SupersedingTable
@@ -129,9 +130,12 @@ ROLLUPS: dict[str, Rollup] = {
         ),
         Rollup(
             samples.LINK,
-            gauges=dict.fromkeys(
-                ("tx_bytes_per_s", "rx_bytes_per_s", "latency_s", "retransmits_per_s"), ALL
-            ),
+            gauges={
+                **dict.fromkeys(
+                    ("tx_bytes_per_s", "rx_bytes_per_s", "latency_s", "retransmits_per_s"), ALL
+                ),
+                **dict.fromkeys(map(reading_of, TrafficClass), _PEAK),
+            },
             counters=("errors",),
         ),
         Rollup(
@@ -150,6 +154,7 @@ ROLLUPS: dict[str, Rollup] = {
                     ("tokens_per_s", "data_wait_s", "sync_s", "lost_share", "rank_spread"), _PEAK
                 ),
                 "rank_mem_bytes": _PEAK,
+                "flops_per_step": (),
             },
             counters=("step",),
         ),

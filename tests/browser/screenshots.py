@@ -25,12 +25,16 @@ _PAGES = {
     "queue": "/queue/",
     "queue-running": "/queue/?state=running",
     "classes": "/classes/",
+    "project-new": "/projects/_new/",
     "class": "/documents/classes/checkpoint-heavy/",
     "policy": "/documents/admission-policies/headroom/",
     "energy": "/energy/",
     "goodput": "/goodput/",
+    "losses": "/goodput/losses/",
     "calendar": "/calendar/",
     "rollouts": "/rollouts/",
+    "channels": "/channels/",
+    "channel-new": "/channels/new/",
     "wall": "/?wall=1",
     "slos": "/slos/",
     "slo": "/slos/training-begins/",
@@ -58,7 +62,7 @@ _BEHIND = {"rack": ("/", "#heatmap a.cell"), "node": ("rack", "a[href^='/nodes/'
            "zone": ("conditions-site", "a[href^='/places/zone/']"),
            "link": ("conditions-site", "a[href^='/places/link/']"),
            "storage": ("conditions-site", "a[href^='/places/storage/']"),
-           "project": ("classes", "a[href^='/projects/']"),
+           "project": ("classes", "th a[href^='/projects/']"),
            "restriction": ("restrictions", "#restrictions-panel th a")}  # fmt: skip
 
 

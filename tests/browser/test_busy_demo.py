@@ -53,5 +53,7 @@ def walk(page: Page, url: str) -> dict[str, str]:
         links: list[str] = page.eval_on_selector_all(
             "a[href^='/']", "links => links.map(link => link.getAttribute('href').split('#')[0])"
         )
-        ahead += [link for link in links if not link.startswith(_LEFT_OUT)]
+        # A file is no page: the browser would keep it, and stay where it is.
+        pages = [link for link in links if "format=" not in link]
+        ahead += [link for link in pages if not link.startswith(_LEFT_OUT)]
     return texts

@@ -5,115 +5,31 @@ from __future__ import annotations
 import re
 
 import pytest
-from django.utils import timezone
 from playwright.sync_api import expect
 
 from accounts.roles import Role
-from policies.incidents.models import Incident
-from policies.playbooks.models import PlaybookRun
-from policies.restrictions.models import Restriction
 from tests.browser.chromium import DESKTOP, PHONE
 from tests.browser.conftest import Visits
-from tests.browser.wording import read, riddles
+from tests.browser.pages import OF_ANY_FLEET, Shown, faults, of_things
+from tests.browser.wording import riddles
 from tests.builders.fleet import SmallFleet
+from tests.builders.jobs import make_lively_queue
 from tests.builders.lively import make_lively
 
-PAGES = [
-    "fleet", "heat", "conditions", "conditions-site", "restrictions", "restrictions-history",
-    "restrictions-new", "restriction",
-    "incidents", "incident", "run", "rules", "rule", "rule-edit", "playbooks", "playbook",
-    "queue", "queue-running", "queue-ended", "job", "job-running", "job-later", "classes",
-    "class", "class-edit", "policy", "submit",
-    "slos", "slo", "what-if", "what-if-asked", "what-if-link", "energy", "goodput", "calendar",
-    "rollouts", "rollout", "compared",
-    "domain", "zone", "link", "project",
-    "rack", "node", "gpu", "throttle", "lemons", "failures", "agents", "search", "account",
-]  # fmt: skip
 
-
-def path_of(name: str, small: SmallFleet) -> str:
-    node = small.nodes["oslo-a01-n1"]
-    return {
-        "fleet": "/",
-        "heat": "/?metric=heat&site=oslo",
-        "rack": f"/racks/{small.racks['oslo/A01'].pk}/",
-        "node": f"/nodes/{node.pk}/",
-        "gpu": f"/gpus/{small.gpu(node.name).pk}/",
-        "conditions": "/conditions/",
-        "conditions-site": "/conditions/oslo/",
-        "restrictions": "/restrictions/",
-        "restrictions-history": "/restrictions/?show=history",
-        "restrictions-new": "/restrictions/new/",
-        "restriction": f"/restrictions/{newest_restriction()}/",
-        "incidents": "/incidents/",
-        "incident": f"/incidents/{Incident.objects.latest('pk').pk}/",
-        "run": f"/runs/{PlaybookRun.objects.latest('pk').pk}/",
-        "rules": "/rules/",
-        "rule": "/rules/rack-hot/?old=1&new=2",
-        "rule-edit": "/rules/rack-hot/edit/",
-        "playbooks": "/playbooks/",
-        "playbook": "/playbooks/cool-down/?kind=rack&scope=oslo/A01",
-        "queue": "/queue/",
-        "queue-running": "/queue/?state=running",
-        "queue-ended": "/queue/?state=ended",
-        "job": "/jobs/llama-ft-12/",
-        "job-running": "/jobs/vit-sweep-3/",
-        "job-later": "/jobs/vit-sweep-3/?phase=promote",
-        "classes": "/classes/",
-        "class": "/documents/classes/checkpoint-heavy/",
-        "class-edit": "/documents/classes/checkpoint-heavy/edit/",
-        "policy": "/documents/admission-policies/headroom/",
-        "submit": "/jobs/_new/",
-        "energy": "/energy/",
-        "goodput": "/goodput/",
-        "calendar": "/calendar/",
-        "rollouts": "/rollouts/",
-        "rollout": "/rollouts/driver/",
-        "compared": "/jobs/vit-sweep-3/compared/?with=vit-sweep-3/train/1",
-        "slos": "/slos/",
-        "slo": "/slos/training-begins/",
-        "what-if": "/what-if/",
-        "what-if-asked": "/what-if/?kind=zone&name=oslo/hall-1",
-        "what-if-link": "/what-if/?kind=link&name=oslo/A01/uplink",
-        "domain": "/places/power_domain/oslo/feed-a1/",
-        "zone": "/places/zone/oslo/hall-1/",
-        "link": "/places/link/oslo/A01/uplink/",
-        "project": "/projects/vision/",
-        "throttle": "/throttle/",
-        "lemons": "/lemons/",
-        "failures": "/failures/?by=rack",
-        "agents": "/agents/",
-        "search": "/search?q=oslo-",
-        "account": "/account/",
-    }[name]
-
-
-def newest_restriction() -> int:
-    return Restriction.objects.in_force(timezone.now()).latest("pk").pk
-
-
-@pytest.mark.parametrize(
-    ("size", "theme"),
-    [
-        pytest.param(DESKTOP, "light", id="desktop-light"),
-        # Its colors are those of the phone, its places those of the light one.
-        pytest.param(DESKTOP, "dark", id="desktop-dark", marks=pytest.mark.slow),
-        pytest.param(PHONE, "dark", id="phone-dark"),
-    ],
-)
-def test_no_page_breaks_wcag_the_policy_or_the_window(
+@pytest.mark.parametrize(("size", "theme"), [(DESKTOP, "light"), (PHONE, "dark")])
+def test_every_page_is_whole(
     visits: Visits, transactional_db: None, theme: str, size: tuple[int, int]
 ) -> None:
-    small = make_lively()
+    """Accessible, quiet, in words, and with all its columns; other states: test_every_state."""
+    paths = OF_ANY_FLEET | of_things(Shown.of(make_lively()))
     visitor = visits(Role.OPERATOR, size=size, theme=theme)
-    for name in PAGES:
-        page = visitor.open(path_of(name, small))
-        if page.locator(".chart").count():
-            page.wait_for_load_state("networkidle")  # its data is there, and drawn
-        visitor.check_accessible()
-        assert visitor.overflow_px() <= 0, name
-        assert riddles(read(page)) == [], name
-        visitor.check_quiet()
+    found = {}
+    for name, path in paths.items():
+        visitor.open(path)
+        found[name] = faults(visitor)
+    told = [f"{where}: {fault}" for where, wrong in found.items() for fault in wrong]
+    assert told == [], "\n".join(told)
 
 
 @pytest.mark.parametrize(
@@ -124,6 +40,7 @@ def test_no_page_breaks_wcag_the_policy_or_the_window(
         ("kept False", "a truth value of Python"),
         ("kept at 1.79534e+09", "an exponent"),
         ("takes inf", "no number"),
+        ("8.0% is left", "a percentage without its space"),
         ("of the last 1 starts", "one of several"),
         ("short 16 GPU", "several of one"),
     ],
@@ -133,7 +50,10 @@ def test_what_a_person_cannot_read_is_found(text: str, kind: str) -> None:
 
 
 def test_what_a_person_can_read_is_left_alone() -> None:
-    text = "oslo-a01-n8 GPU 3 · 21 GPUs, 1 GPU, 4.1 jobs · sha256:54eb7e10 · information"
+    text = (
+        "oslo-a01-n8 GPU 3 · 21 GPUs, 1 GPU, 4.1 jobs · sha256:54eb7e10 · information"
+        " · 8 % of the array 0-99%5"
+    )
     assert riddles(text) == []
 
 
@@ -144,6 +64,26 @@ def test_the_empty_fleet_and_the_login_page_are_accessible(visits: Visits) -> No
     visitor.context.clear_cookies()
     visitor.open("/login/")
     visitor.check_accessible()
+
+
+def test_on_a_phone_rows_are_blocks_and_still_rows_to_a_screen_reader(
+    visits: Visits, transactional_db: None
+) -> None:
+    make_lively_queue()
+    page = visits(Role.OPERATOR, size=PHONE).open("/queue/")
+    table = page.get_by_role("table")
+    row = table.get_by_role("row").filter(has_text="llama-ft-12")
+    why = row.get_by_role("cell").filter(has_text="needs 41.2 kW")
+    expect(table.get_by_role("columnheader", name="why it waits")).to_have_count(1)
+    expect(row.get_by_role("rowheader")).to_contain_text("llama-ft-12")
+    expect(why).to_contain_text("FeedPowerHeadroom")
+    title = why.evaluate("cell => getComputedStyle(cell, '::before').content")
+    assert title.startswith('"why it waits"')
+    name, reason = row.get_by_role("rowheader").bounding_box(), why.bounding_box()
+    assert name is not None
+    assert reason is not None
+    assert name["y"] < reason["y"]  # below it, and no more beside it
+    assert name["x"] == reason["x"]
 
 
 def test_from_the_heatmap_to_a_gpu_in_three_clicks(visits: Visits, small: SmallFleet) -> None:

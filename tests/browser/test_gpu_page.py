@@ -13,9 +13,11 @@ from playwright.sync_api import Page, expect
 
 from telemetry.faults.models import EccEvent
 from telemetry.models import XidEvent
+from telemetry.samples import GPU
 from tests.browser.chromium import PHONE
 from tests.browser.conftest import Visits
 from tests.builders.fleet import SmallFleet, small_fleet
+from tests.builders.readings import write_samples
 
 
 def drawn(page: Page) -> int:
@@ -49,6 +51,21 @@ def test_the_chart_has_readings_and_throttle_spans_on_one_axis(
     # Power, temperature, clock, use; and the lane of the cause.
     assert drawn(page) == 5
     expect(page.locator("#timeline .annotation-text").last).to_have_text("sw_power_cap")
+
+
+def test_a_range_is_compared_with_that_of_a_day_earlier_at_the_present_times(
+    visits: Visits, storied: SmallFleet
+) -> None:
+    gpu, then = storied.gpu("oslo-a01-n1"), time.time() - 24 * 3600
+    write_samples(GPU, gpu.pk, [then - age for age in range(600, 0, -60)], power_w=320.0)
+    page = visits().open(f"/gpus/{gpu.pk}/?range=15m&compare=24h")
+    drawn(page)
+    earlier = page.evaluate(
+        "document.getElementById('timeline').data.find((each) => each.name === '24 h earlier')"
+    )
+    assert {round(watts) for watts in earlier["y"] if watts is not None} == {320}
+    axis = page.evaluate("document.getElementById('timeline').layout.xaxis.range")
+    assert all(axis[0] <= at <= axis[1] for at in earlier["x"])
 
 
 def test_values_under_the_cursor_are_told_for_all_rows(visits: Visits, storied: SmallFleet) -> None:

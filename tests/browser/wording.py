@@ -31,6 +31,7 @@ _RIDDLES = {
     "a placeholder": r"\{[a-z_]\w*(:[^}]*)?\}",
     "a structure of Python": r"[{\[]'",
     "a truth value of Python": r"\b(True|False)\b",
+    "a percentage without its space": r"\d%(?!\d)",  # "0-99%5" is an array of jobs
     "an exponent": r"\d[eE][+-]\d{2}\b",
     "no number": r"(?<![\w-])(nan|inf|NaN|Infinity)(?![\w:-])",
     "one of several": rf"(?<![\w.,:/-])1 ({_THINGS})\b",

@@ -20,6 +20,7 @@ from fleet.models import (
 )
 from headroom.contracts import (
     GpuColumns,
+    HostColumns,
     LinkColumns,
     NodeReport,
     TelemetryBatch,
@@ -67,11 +68,13 @@ class SmallFleet:
         at: float | None = None,
         only: Collection[str] | None = None,
         links: dict[str, float] | None = None,
+        link_classes: dict[str, float] | None = None,
         **values: Value,
     ) -> None:
         """Have nodes (``only``, or all) read their GPUs once, and store it.
 
-        ``links``: bytes/s sent on each link. Values default to a GPU at work.
+        ``links``: bytes/s sent on each link; ``link_classes``: of each class, on each of them.
+        Values default to a GPU at work.
         """
         ts = time.time() if at is None else at
         given: dict[str, Value] = {
@@ -91,8 +94,17 @@ class SmallFleet:
             oldest_seq=1,
             sent_at=ts,
             nodes=[NodeReport(node=n, gpus=self._columns(n, ts, given)) for n in names],
-            links=_links(ts, links) if links else None,
+            links=_links(ts, links, link_classes or {}) if links else None,
         )
+        push(self.agent, batch, received_at=ts)
+
+    def report_host(self, node: str, *, power_w: float, at: float | None = None) -> None:
+        """Have a node without GPUs say what its host draws, and store it."""
+        ts = time.time() if at is None else at
+        batch = TelemetryBatch(
+            agent=self.agent.name, boot_id="boot-1", seq=self._next(), oldest_seq=1, sent_at=ts,
+            nodes=[NodeReport(node=node, host=HostColumns(ts=[ts], power_w=[power_w]))],
+        )  # fmt: skip
         push(self.agent, batch, received_at=ts)
 
     def _next(self) -> int:
@@ -108,12 +120,16 @@ class SmallFleet:
         return GpuColumns(ts=[ts] * len(indexes), gpu=list(indexes), **columns)
 
 
-def _links(ts: float, sent: dict[str, float]) -> LinkColumns:
+def _links(ts: float, sent: dict[str, float], classes: dict[str, float]) -> LinkColumns:
+    of_classes: dict[str, Any] = {
+        f"tx_{name}_bytes_per_s": [value] * len(sent) for name, value in classes.items()
+    }
     return LinkColumns(
         ts=[ts] * len(sent),
         link=list(sent),
         tx_bytes_per_s=list(sent.values()),
         rx_bytes_per_s=[0.0] * len(sent),
+        **of_classes,
     )
 
 
@@ -159,7 +175,7 @@ def small_fleet(
         racks = Rack.objects.bulk_create(
             Rack(
                 site=site, name=f"{row}{position + 1:02}", row=row, position=position,
-                height_u=24, budget_w=budget_w, cooling_zone=zone,
+                height_u=8 * (nodes_per_rack + 1), budget_w=budget_w, cooling_zone=zone,
                 feed_a=feeds["A"], feed_b=feeds["B"],
             )
             for row in rows

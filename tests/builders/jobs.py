@@ -206,14 +206,17 @@ def make_directive(attempt: Attempt) -> Directive:
     return row
 
 
-def make_lively_queue() -> None:
-    """A queue on the small fleet: waiting, held, running, ended; long names; published."""
+def make_lively_queue(*, ago_s: float = 1.0) -> None:
+    """A queue on the small fleet: waiting, held, running, ended; long names; published.
+
+    The cycle that put it up was ``ago_s`` seconds ago.
+    """
     make_project("vision", gpu_quota=8, power_quota_w=60_000.0)
     make_project("speech", weight=3.0, description="Speech models")
     make_project("p" * 60)
     _make_running()
     pending_statuses = _make_waiting()
-    put_up(pending_statuses)
+    put_up(pending_statuses, ago_s=ago_s)
 
 
 def _make_waiting() -> dict[str, PendingStatus]:

@@ -12,8 +12,8 @@ from admission.core.energy.rates import MJ_PER_KWH
 from admission.energy.models import ClosedHour, ProjectHour, SiteHour
 from admission.goodput.models import HourSteps, HourWait
 from fleet import snapshot
-from fleet.models import Gpu
-from policies.incidents.models import Silence
+from fleet.models import Gpu, Node
+from policies.incidents.models import Delivery, Incident, NotificationChannel, Silence
 from policies.restrictions import store
 from policies.restrictions.kinds import RestrictionKind, Wanted
 from policies.rollouts.following import ROLLOUTS
@@ -23,6 +23,7 @@ from telemetry.faults.models import EccEvent
 from telemetry.lemons.models import LemonFinding
 from telemetry.models import ThrottleEvent, XidEvent
 from telemetry.throttle.rules import Severity
+from telemetry.versions.models import NodeVersions
 from tests.builders.accounted import last_hour, write_account
 from tests.builders.documents import put_in_force
 from tests.builders.fleet import SmallFleet, small_fleet
@@ -41,28 +42,53 @@ from tests.builders.rollouts import DRIVER, make_held
 from tests.builders.slos import make_judged, make_sampled, make_slo
 
 
-def make_lively() -> SmallFleet:
-    """A fleet with something of everything: over, throttling, stale, never heard, failing."""
+def make_lively(*, age_s: float = 0.0) -> SmallFleet:
+    """A fleet with something of everything: over, throttling, stale, never heard, failing.
+
+    All readings, and the last cycle, are as old as ``age_s``.
+    """
     small = small_fleet()
     snapshot.invalidate()
     heard = [n for n in small.nodes if n not in small.nodes_of("oslo/B03")]
     silent = small.nodes_of("oslo/B02") + small.nodes_of("oslo/B01")[:1]
-    small.report(at=time.time() - 300, only=heard)
+    now = time.time() - age_s
+    small.report(at=now - 300, only=heard)
     small.report(
+        at=now,
         only=[n for n in heard if n not in silent],
         temp_c=lambda node, gpu: 40.0 + 12 * gpu + (15 if node.startswith("oslo-a01") else 0),
         throttle=lambda node, gpu: 0x24 if gpu == 3 and "-a0" in node else 0,
         links={"oslo/A01/uplink": 6e10},
+        link_classes={"checkpoint": 4e10, "collective": 1.5e10},
     )
     make_failing(small.gpu("oslo-a01-n1"))
+    make_lively_records(age_s=age_s)
+    return small
+
+
+def make_lively_records(*, age_s: float = 0.0) -> None:
+    """Have a fleet with the site oslo have something of everything but readings."""
     make_restricted()
     make_ruled()
-    make_lively_queue()
+    make_lively_queue(ago_s=1.0 + age_s)
     make_promised()
     make_metered()
     make_accounted()
     make_held(put_in_force(ROLLOUTS, DRIVER))
-    return small
+    make_drifted()
+    make_notified()
+
+
+def make_drifted() -> None:
+    """Have one node run another driver than the rest."""
+    now, nodes = timezone.now(), Node.objects.order_by("name")
+    NodeVersions.objects.bulk_create(
+        NodeVersions(
+            node=node, driver="580.95.05" if number else "570.133.20", vbios="96.00.A5.00.01",
+            told_at=now, changed_at=now,
+        )
+        for number, node in enumerate(nodes)
+    )  # fmt: skip
 
 
 def make_restricted() -> None:
@@ -89,7 +115,10 @@ def make_ruled() -> None:
     version = make_rule()
     set_phases(version, {"oslo/A01": Phase.FIRING, "oslo/A02": Phase.PENDING})
     make_episode(version)
-    make_replay(make_rule(text=rule_text(above=85.0), to="draft"))
+    draft = make_rule(text=rule_text(above=85.0), to="draft")
+    earlier = timezone.now() - timedelta(minutes=1)
+    make_replay(draft, state="running", done_s=1_500.0, result=None, created_at=earlier)
+    make_replay(draft)
     open_incident(rule="x" * 200, summary="y" * 300)
     incident = open_incident("rack oslo/A01", "rack oslo/A02")
     make_run(make_playbook(), incident)
@@ -161,3 +190,23 @@ def make_failing(gpu: Gpu) -> None:
         )  # fmt: skip
     XidEvent.objects.create(node=gpu.node, gpu=gpu, ts=at, xid=79, text="NVRM: " + "x" * 400)
     EccEvent.objects.create(gpu=gpu, since=at, at=now, count=1, total=1)
+
+
+def make_notified() -> None:
+    """Have a channel that was told, one that fails, and one that is switched off."""
+    now, incident = timezone.now(), Incident.objects.latest("pk")
+    mail = NotificationChannel.objects.create(
+        name="oncall-mail", kind="email", target="oncall@example.com, night@example.com"
+    )
+    pager = NotificationChannel.objects.create(
+        name="w" * 100, kind="webhook", target="https://hooks.example.com/T0/B0/key",
+        secret="signs", matchers=['site="oslo"', 'rule=~"feed-.*"'], send_resolved=False,
+        failures=3, last_error="the answer is 503: overloaded",
+    )  # fmt: skip
+    NotificationChannel.objects.create(name="old", kind="pagerduty", secret="key", enabled=False)
+    for channel, state, error in ((mail, "sent", ""), (pager, "queued", pager.last_error)):
+        Delivery.objects.create(
+            channel=channel, incident=incident, key=f"k-{channel.pk}", event="opened", state=state,
+            subject=incident.title, attempts=3, queued_at=now, next_at=now + timedelta(hours=1),
+            error=error,
+        )  # fmt: skip

@@ -32,6 +32,7 @@ from admission.core.sharing import PastUse
 from admission.core.snapshot import (
     ClassRules,
     ConcurrencyCap,
+    Draws,
     Pending,
     ProjectShare,
     Running,
@@ -120,8 +121,10 @@ class World:
         ``scales``: a job takes longer with fewer GPUs than it asks for.
         """
         self.now = NOW
-        #: what elastic jobs did at each size, by key, and what budgets have left by what is drawn
+        #: what elastic jobs did at each size, and what they draw, by key; and what budgets have
+        #: left by what is drawn
         self.curves: dict[str, Curve] = {}
+        self.draws: dict[str, Draws] = {}
         self.room: Room | None = None
         self.cluster = idle_cluster(fleet, restrictions=restrictions)
         self.projects = projects or {}
@@ -168,6 +171,7 @@ class World:
             moving=self.moving,
             moved=within_the_hour(self._moved_at, self.now),
             curves=self.curves,
+            draws=self.draws,
             room=self.room,
             run_shares={
                 name: statistics.median(each) for name, each in self._ratios.items() if each

@@ -31,6 +31,7 @@ def make_held(version: RolloutVersion) -> RolloutRun:
         control=["oslo/A02", "oslo/A03"], imbalance={"draw over budget": 0.12}, judged_at=now,
         judged={
             "verdict": "roll_back", "why": "worse", "covered": 0.8, "blocks": 12,
+            "other_work": {"changed": 1, "control": 0},
             "findings": [{"guard": {"metric": "power", "matters": 0.02}, **_FINDING}],
         },
     )  # fmt: skip

@@ -125,6 +125,7 @@ def test_who_waits_reads_need_have_short_where_and_when(site: Site) -> None:
     assert message.startswith(f"{told}: ")
 
 
+@pytest.mark.slow(beside="tests/kubernetes/test_kueue.py::test_a_retry_gives_quota_to_who_waits")
 def test_a_gang_that_waits_for_watts_gives_its_quota_back_and_comes_again(site: Site) -> None:
     # One of the two may be at work.
     lower_budget("site", "bergen", 12_000.0)
@@ -244,6 +245,10 @@ def test_where_labels_say_otherwise_than_the_inventory_is_said(site: Site) -> No
     assert agrees()["message"].startswith(f"{node}: its labels say rack B99, the inventory says ")
 
 
+@pytest.mark.slow(
+    beside="tests/integration/admission/executors/test_schedulers.py::"
+    "test_who_gives_way_counts_until_its_nodes_have_let_go_of_it"
+)
 def test_what_is_evicted_keeps_its_place_until_its_pods_are_gone(site: Site) -> None:
     # One of the two may be at work.
     lower_budget("site", "bergen", 11_800.0)

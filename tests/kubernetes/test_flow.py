@@ -91,9 +91,15 @@ class Watch:
                     self.told[name] = each["message"]
 
 
+_BESIDE = pytest.mark.slow(
+    beside="tests/kubernetes/test_bridge.py::"
+    "test_the_leader_is_replaced_when_it_is_killed_and_nobody_runs_twice"
+)
+
+
 @pytest.mark.parametrize(
     "count",
-    [12, pytest.param(1000, marks=pytest.mark.slow)],
+    [pytest.param(12, marks=_BESIDE), pytest.param(1000, marks=_BESIDE)],
     indirect=True,
     ids=["a dozen", "a thousand"],
 )

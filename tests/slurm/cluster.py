@@ -70,8 +70,9 @@ TreeWidth=64
 GresTypes=gpu
 {plugins}
 {nodes}
-PartitionName=gpu Nodes=ALL Default=YES MaxTime=INFINITE State=UP
-PartitionName=debug Nodes=ALL MaxTime=INFINITE State=UP
+PartitionName=gpu Nodes={with_gpus} Default=YES MaxTime=INFINITE State=UP
+PartitionName=debug Nodes={with_gpus} MaxTime=INFINITE State=UP
+{more_partitions}
 """
 #: What Headroom adds.
 _PLUGINS = """\
@@ -106,6 +107,8 @@ class SlurmCluster:
     #: as it was before Headroom
     is_plain: bool = False
     name: str = "test"
+    #: without GPUs, in the partition "cpu"
+    cpu_nodes: Sequence[str] = ()
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
@@ -135,7 +138,7 @@ class SlurmCluster:
         )  # fmt: skip
         wait(lambda: (self.folder / "munge" / "munge.sock").exists())
         self.start_slurmctld("-c")
-        for node in self.nodes:
+        for node in (*self.nodes, *self.cpu_nodes):
             self.start_slurmd(node)
         wait(lambda: set(self.states().values()) == {"idle"})
 
@@ -197,17 +200,21 @@ class SlurmCluster:
             os.mknod(self.folder / "dev" / f"gpu{gpu}", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
         host = socket.gethostname()
         lines = []
-        for place, node in enumerate(self.nodes, 1):
+        for place, node in enumerate((*self.nodes, *self.cpu_nodes), 1):
+            gpus = f" Gres=gpu:h100:{self.gpus}" if node in self.nodes else ""
             (self.folder / f"spool.{node}").mkdir()
             (self.folder / "maps" / node).mkdir(parents=True)
             lines.append(
                 f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={self.port + place}"
-                f" CPUs={_CPUS} Gres=gpu:h100:{self.gpus} State=UNKNOWN"
+                f" CPUs={_CPUS}{gpus} State=UNKNOWN"
             )
+        cpu = f"PartitionName=cpu Nodes={','.join(self.cpu_nodes)} MaxTime=INFINITE State=UP"
         (self.folder / "slurm.conf").write_text(
             _CONF.format(
                 name=self.name, host=host, folder=self.folder, port=self.port,
-                nodes="\n".join(lines), slurmd_timeout_s=self.slurmd_timeout_s,
+                nodes="\n".join(lines), with_gpus=",".join(self.nodes),
+                more_partitions=cpu if self.cpu_nodes else "",
+                slurmd_timeout_s=self.slurmd_timeout_s,
                 plugins="" if self.is_plain else _PLUGINS.format(folder=self.folder),
             )
         )  # fmt: skip
@@ -313,10 +320,13 @@ def slurm_cluster(
     gpus: int = 4,
     is_plain: bool = False,
     name: str = "test",
+    cpu_nodes: Sequence[str] = (),
 ) -> Iterator[SlurmCluster]:
     """Have a cluster for as long as the context lasts; several may be there at once."""
-    ports = _free_ports(len(nodes) + 1)
-    made = SlurmCluster(folder, nodes, ports, when_away, slurmd_timeout_s, gpus, is_plain, name)
+    ports = _free_ports(len(nodes) + len(cpu_nodes) + 1)
+    made = SlurmCluster(
+        folder, nodes, ports, when_away, slurmd_timeout_s, gpus, is_plain, name, cpu_nodes
+    )
     try:
         made.start()
         yield made

@@ -88,6 +88,8 @@ class Site:
     def round(self, **readings: Any) -> None:
         """Read the fleet, tell of Slurm, decide, and carry out what was decided."""
         self.fleet.report(**{"util": 0.0, "power_w": 80.0, **readings})
+        for node in self.cluster.cpu_nodes:
+            self.fleet.report_host(node, power_w=120.0)
         self.bridge.step()
         done = loop.cycle_once(time.time())
         assert done is not None

@@ -149,6 +149,10 @@ def test_what_ran_before_us_is_counted_and_left_alone(site: Site) -> None:
     site.until(lambda: site.job(ref).state == "cancelled")
 
 
+@pytest.mark.slow(
+    beside="tests/integration/admission/executors/test_schedulers.py::"
+    "test_a_bridge_that_begins_anew_is_asked_for_all_there_is"
+)
 def test_a_bridge_and_a_slurmctld_that_die_lose_nothing(site: Site) -> None:
     ref = site.cluster.submit(script="echo start; exec sleep 600")
     site.until(lambda: _is_running(site, ref))
@@ -168,6 +172,10 @@ def test_a_bridge_and_a_slurmctld_that_die_lose_nothing(site: Site) -> None:
     assert site.said(ref) == "start\n"
 
 
+@pytest.mark.slow(
+    beside="tests/integration/admission/executors/test_schedulers.py::"
+    "test_what_the_scheduler_puts_back_by_itself_is_lost_and_waits_again"
+)
 def test_a_job_that_slurm_puts_back_does_not_start_without_a_new_lease(site: Site) -> None:
     ref = site.cluster.submit(script="echo start; exec sleep 600")
     site.until(lambda: bool(site.said(ref)))
@@ -207,6 +215,10 @@ def test_what_is_cancelled_here_is_cancelled_there(site: Site) -> None:
     site.until(lambda: site.cluster.state(ref) == "CANCELLED")
 
 
+@pytest.mark.slow(
+    beside="tests/integration/admission/executors/test_schedulers.py::"
+    "test_no_node_gets_jobs_of_a_scheduler_that_is_silent_or_has_drained_it"
+)
 def test_what_may_still_run_on_a_silent_node_is_started_nowhere_else(site: Site) -> None:
     """Slurm gives up a node whose slurmd was killed; the payload does not know of it."""
     ref = site.cluster.submit(script="while :; do date +%s.%N >> $SLURM_JOB_ID.$$; sleep 0.1; done")
@@ -285,6 +297,10 @@ def test_while_the_server_is_away_jobs_start_where_the_operator_wants_it_open(
         wait(lambda: cluster.state(later) == "RUNNING")
 
 
+@pytest.mark.slow(
+    beside="tests/integration/admission/executors/test_schedulers.py::"
+    "test_who_has_to_give_way_is_evicted_and_waits_again"
+)
 def test_a_measured_overload_has_a_job_give_way_that_can_be_started_again(site: Site) -> None:
     """Its rack is fed less than what is read there: nobody asks, the readings do."""
     ref = site.cluster.submit(script="echo start; exec sleep 600")

@@ -149,6 +149,10 @@ def _lose_the_feed(sites: Sites) -> None:
     sites.until(lambda: Restriction.objects.filter(kind="drain", ended_at=None).exists())
 
 
+@pytest.mark.slow(
+    beside="tests/integration/admission/executors/test_crossing.py::"
+    "test_a_job_is_cancelled_in_one_and_then_submitted_in_the_other_and_stays_one"
+)
 def test_a_job_goes_on_at_its_next_step_in_the_other_cluster_and_in_one_at_a_time(
     sites: Sites,
 ) -> None:
@@ -180,6 +184,10 @@ def test_a_job_goes_on_at_its_next_step_in_the_other_cluster_and_in_one_at_a_tim
     sites.until(lambda: sites.a.job(ref).state == "cancelled")
 
 
+@pytest.mark.slow(
+    beside="tests/integration/admission/executors/test_crossing.py::"
+    "test_nothing_is_submitted_while_the_first_is_silent"
+)
 def test_nothing_starts_in_the_other_cluster_while_the_first_is_not_heard(sites: Sites) -> None:
     ref = sites.train(last=10_000)
     sites.until(lambda: len(sites.steps()) > 3)

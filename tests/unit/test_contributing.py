@@ -9,9 +9,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import yaml
+
+from tests.json_schema import validator
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 GITHUB = REPOSITORY / ".github"
@@ -22,7 +23,7 @@ CHANGELOG = (REPOSITORY / "CHANGELOG.md").read_text()
 def check(document: Any, schema_name: str) -> None:
     vendored = files("check_jsonschema") / "builtin_schemas" / "vendor" / schema_name
     schema = json.loads(vendored.read_text(encoding="utf-8"))
-    jsonschema.validators.validator_for(schema)(schema).validate(document)
+    validator(schema).validate(document)
 
 
 @pytest.mark.parametrize("path", FORMS, ids=lambda path: path.stem)

@@ -48,6 +48,10 @@ class Watts:
         gpus = np.bincount(fleet.gpus.node, minlength=count)
         return load_w.astype(np.float64), gpus.astype(np.int64)
 
+    @cached_property
+    def _gpu_idle_w(self) -> Floats:
+        return np.nan_to_num(self.headroom.fleet.gpus.idle_w)
+
     def drawn_w(self, each: Gang) -> Floats:
         """Return the draw of a gang on each of its nodes, with its share of the host, W."""
         fleet, summary = self.headroom.fleet, self.headroom.summary
@@ -61,7 +65,7 @@ class Watts:
     def idle_w(self, each: Gang) -> Floats:
         """Return the draw of the same nodes and GPUs while nothing runs on them, W by node."""
         fleet = self.headroom.fleet
-        gang_w, gang_gpus = self._of_gang(each, np.nan_to_num(fleet.gpus.idle_w))
+        gang_w, gang_gpus = self._of_gang(each, self._gpu_idle_w)
         total = np.maximum(self._gpu_sums[1][each.nodes], 1)
         host_w = np.nan_to_num(fleet.nodes.host_idle_w[each.nodes])
         return np.asarray(gang_w + host_w * gang_gpus / total)

@@ -481,7 +481,8 @@ def _when(ending: Ending) -> tuple[float, str]:
 
 def pool_of(request: Request) -> tuple[tuple[str, ...], ...]:
     """Return what says on which GPUs of a fleet a request may stand."""
-    return request.models, request.sites, request.cooling, (request.executor, *request.nodes)
+    named = (request.executor, *request.nodes)
+    return request.models, request.sites, request.artifact_sites, request.cooling, named
 
 
 def _all_fit(cluster: Cluster, holds: Iterable[tuple[Placement, Request]]) -> bool:
@@ -501,15 +502,13 @@ def hold_free_part(cluster: Cluster, placement: Placement, request: Request) -> 
 
 
 def _free_part(cluster: Cluster, placement: Placement) -> Placement:
-    gpus = np.array(placement.gpus, dtype=np.int64)
-    node = cluster.fleet.gpus.node[gpus]
+    gpus, nodes = placement.gpu_rows, placement.node_rows
     free = cluster.gpu_free[gpus]
     if free.all():
         return placement
-    nodes = np.array(placement.nodes, dtype=np.int64)
-    row = np.searchsorted(nodes, node)
+    row = np.searchsorted(nodes, cluster.fleet.gpus.node[gpus])
     share = np.bincount(row, weights=free, minlength=len(nodes)) / np.bincount(row)
-    peak_w = share * np.array(placement.peak_w)
+    peak_w = share * placement.node_peak_w
     stays = share > 0
     return replace(
         placement,

@@ -25,11 +25,16 @@ def starting_low(snapshot: Snapshot) -> Snapshot:
     pending = tuple(
         replace(each, request=lowered(cluster, each.request)) for each in snapshot.pending
     )
+    spared_w = {
+        low.request.key: _peak_w(cluster, each.request.gpu_peak_w) - low.request.gpu_peak_w
+        for each, low in zip(snapshot.pending, pending, strict=True)
+        if low.request is not each.request and low.request.gpu_peak_w is not None
+    }
     constants = replace(cluster.constants, roomiest_first=True, _heat={}, memo={})
     cluster = replace(
         cluster, constants=constants, refused={}, nowhere=set(), hopeless={}, scratch={}
     )
-    return replace(snapshot, cluster=cluster, pending=pending, starts_low=True)
+    return replace(snapshot, cluster=cluster, pending=pending, starts_low=True, spared_w=spared_w)
 
 
 def lowered(cluster: Cluster, request: Request) -> Request:
@@ -49,13 +54,23 @@ def _start_w(cluster: Cluster, request: Request) -> float | None:
     return cast(float | None, memo[key])
 
 
+def _peak_w(cluster: Cluster, told_w: float | None) -> float:
+    """Return what a GPU draws without a cap, W: as rated where its job does not say."""
+    if told_w is not None:
+        return told_w
+    return float(cluster.fleet.models.power_curves.rated_w[_commonest(cluster)])
+
+
+def _commonest(cluster: Cluster) -> int:
+    """Return the fleet's most common model, by row."""
+    return int(cluster.topology.gpu_models[cluster.topology.commonest_kind])
+
+
 def _lowest_w(
     cluster: Cluster, told_w: float | None, lowest_w: float, max_slowdown: float
 ) -> float | None:
-    curves, topology = cluster.fleet.models.power_curves, cluster.topology
-    model = int(topology.gpu_models[topology.commonest_kind])
-    rated_w = float(curves.rated_w[model])
-    peak_w = rated_w if told_w is None else told_w
+    curves, model = cluster.fleet.models.power_curves, _commonest(cluster)
+    rated_w, peak_w = float(curves.rated_w[model]), _peak_w(cluster, told_w)
     by_speed_w = float(curves.power_w(model, 1.0 - max_slowdown, peak_w))
     cap_w = in_steps(max(by_speed_w, lowest_w, LEAST_POWER_SHARE * rated_w))
     return cap_w if cap_w < peak_w else None

@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from admission.core.cycle.entitlement import Ground
-from admission.core.cycle.moving import Moves, moves
+from admission.core.cycle.growing import widened
+from admission.core.cycle.move import Moves
+from admission.core.cycle.moving import moves
 from admission.core.cycle.order import Bools, Order, tried
 from admission.core.cycle.preemption import preempt_for
 from admission.core.cycle.preference import preferring
@@ -125,8 +127,8 @@ class _Cycle:
         #: by key: behind how many that wait for others' heat a job was tried in the last round
         self._behind: dict[str, int] = {}
         self._leaving: dict[str, Preemption] = {}
-        #: those that have asked others to give way, or for whom nobody does
-        self._asked: set[str] = set()
+        #: by key of a job that has asked others to give way: how many had started by then
+        self._asked: dict[str, int] = {}
         #: by key of a job that may ask: why nobody gives way to it
         self._refused: dict[str, str] = {}
         self._tried = self._within_depth()
@@ -147,6 +149,7 @@ class _Cycle:
             if not self._round():
                 break
             self._prefer_sites(started)
+            self._widen(started)
             self._queue.begin_round()
             self._tried = self._tried_before()
         else:
@@ -182,6 +185,28 @@ class _Cycle:
                 self._queue.start_instead(each.request, each.placement, place)
                 self._admitted[at] = replace(each, placement=place)
 
+    def _widen(self, first: int) -> None:
+        """Have those that started, from the one at ``first`` on, have more where nobody waits.
+
+        Where jobs had no turn in the cycle, nobody knows whether these do. One that was moved has
+        as many as were decided on then.
+        """
+        if not self._tried.all():
+            return
+        order = self._queue.order.pending
+        moved = {each.request.key for each in order if each.returns_to is not None}
+        starting = [
+            (each.request, each.placement)
+            for each in self._admitted[first:]
+            if each.request.key not in moved
+        ]
+        wider = dict(widened(self._queue, starting))
+        for at, each in enumerate(self._admitted[first:], first):
+            if each.request.key in wider:
+                placement, sentence = wider[each.request.key]
+                trace = (*each.trace, Step("more GPUs", True, sentence))
+                self._admitted[at] = replace(each, placement=placement, trace=trace)
+
     def first_of(self, key: str, most_ahead: int) -> Placement | None:
         """Try all up to the job ``key``; return where it starts, if it does."""
         ahead = 0
@@ -204,7 +229,7 @@ class _Cycle:
         verdict = self._verdict(pending, rank, before if not has_more_room else None)
         self._verdicts[key] = verdict
         if has_more_room and self._refused.pop(key, ""):
-            self._asked.discard(key)
+            self._asked.pop(key, None)
         self._behind[key] = len(self._queue.staggered)
         may_start = may_start and (before is None or before.may_start_yet)
         if verdict.stage < Stage.RAMP or verdict.placement is None:
@@ -234,18 +259,36 @@ class _Cycle:
             self._queue.keep_for(request, rank, verdict)
 
     def _others_give_way(self, request: Request, rank: int, verdict: Verdict) -> bool:
-        """Ask others to give way to a job, once in a cycle; return whether they do."""
-        is_cured = verdict.is_cured_by_ends or verdict.is_cured_by_lenders
-        if request.key in self._asked or not is_cured or self._queue.reservations.is_full:
+        """Ask others to give way to a job; return whether they do."""
+        if self._queue.reservations.is_full:
             return False
-        self._asked.add(request.key)
+        is_cured = verdict.is_cured_by_ends or verdict.is_cured_by_lenders
+        if not is_cured or self._has_asked(request):
+            return False
+        self._asked[request.key] = len(self._admitted)
         asked = preempt_for(self._queue, request, rank, verdict)
         for each in asked.leaving:
             told = _preemption(each, request, asked.ground, self._queue.now)
             self._leaving[each.request.key] = told
+        self._refused.pop(request.key, None)
         if asked.refused:
             self._refused[request.key] = asked.refused
         return bool(asked.leaving)
+
+    def _has_asked(self, request: Request) -> bool:
+        """Say whether a job has asked, and would hear the same now.
+
+        It would not where it asks back what is due to its project, nobody was found, and jobs have
+        started since: their projects may hold more now than is due to them.
+        """
+        started = self._asked.get(request.key)
+        if started is None:
+            return False
+        return (
+            request.key not in self._refused
+            or len(self._admitted) == started
+            or self._queue.holdings.claim(request) is None
+        )
 
     def _waiting(self) -> dict[str, Waiting]:
         found: dict[str, Waiting] = {}

@@ -50,6 +50,7 @@ _OPEN_ENDED = frozenset(
         ReasonToken.DEPENDENCY_NEVER_MET,
         ReasonToken.BOOKED,
         ReasonToken.DEPENDENCY_PENDING,
+        ReasonToken.ARTIFACT_PENDING,
         ReasonToken.HARDWARE_MISMATCH,
         ReasonToken.COOLING_MISMATCH,
         ReasonToken.LOCALITY_UNSATISFIABLE,

@@ -22,7 +22,9 @@ def gates(pending: Pending, now: float) -> tuple[Reason, ...]:
         found.append(_reason(pending, ReasonToken.SPEC_INVALID, pending.spec_error))
     if pending.held_by:
         found.append(_reason(pending, ReasonToken.ON_HOLD, f"is held by {pending.held_by}"))
-    found += _needs(pending)
+    if pending.waits_for or pending.needs:
+        found += _needs(pending)
+    found += pending.waits_for_artifacts
     if pending.not_before > now and not found:
         wait_s = pending.not_before - now
         when = f"rests for {wait_s:.0f} s more before it is started again"

@@ -29,6 +29,7 @@ _GATED = frozenset(
         ReasonToken.ON_HOLD,
         ReasonToken.DEPENDENCY_NEVER_MET,
         ReasonToken.DEPENDENCY_PENDING,
+        ReasonToken.ARTIFACT_PENDING,
     }
 )
 #: A job with checkpoints may take so many runs of its walltime; one without has to end in one.

@@ -130,16 +130,15 @@ def _victims(
     """Return the jobs that may be asked, and how many others that run are spared, and why."""
     spared = Counter[str]()
     open_ = queue.staying()
-    costs: dict[str, float] = {}
+    may: list[Victim] = []
     if by_class:
         asked = _below(queue, request, open_, spared)
-        costs |= {each.request.key: _lost(each, queue.now) for each in asked}
+        may += [Victim(each, _lost(each, queue.now)) for each in asked]
     if claim is not None:
-        own = [each for each in open_ if each.request.key not in costs]
-        costs |= _asked_back(queue, claim, own, spared if not by_class else Counter())
-    may = [each for each in open_ if each.request.key in costs]
-    may = _unprotected(queue, request, may, costs, spared)
-    return [Victim(each, costs[each.request.key]) for each in may], spared
+        known = {each.running.request.key for each in may}
+        own = [each for each in open_ if each.request.key not in known] if known else open_
+        may += _asked_back(queue, claim, own, spared if not by_class else Counter())
+    return _unprotected(queue, request, may, spared), spared
 
 
 def _below(
@@ -163,8 +162,8 @@ def _below(
 
 def _asked_back(
     queue: Queue, claim: Claim, running: Sequence[Running], spared: Counter[str]
-) -> dict[str, float]:
-    """Return the costs of jobs that what is due to a project may be asked back from."""
+) -> list[Victim]:
+    """Return the jobs that what is due to a project may be asked back from."""
     may = [each for each in running if each.request.preemptible]
     spared["may not be stopped"] += len(running) - len(may)
     # Of those of equal priority the newest: their projects took last what was not theirs.
@@ -172,12 +171,14 @@ def _asked_back(
     first, last = queue.holdings.givers(claim, may)
     spared["hold no more than is due to their projects"] += len(may) - len(first) - len(last)
     lowest = min((each.request.priority for each in may), default=0)
-    return {
-        each.request.key: _lost(each, queue.now)
-        + _PER_PRIORITY * (each.request.priority - lowest)
-        + _BELOW_DUE * (each in last)
-        for each in (*first, *last)
-    }
+    below_due = [0.0] * len(first) + [_BELOW_DUE] * len(last)
+    return [
+        Victim(
+            each,
+            _lost(each, queue.now) + _PER_PRIORITY * (each.request.priority - lowest) + more,
+        )
+        for each, more in zip((*first, *last), below_due, strict=True)
+    ]
 
 
 def _lost(running: Running, now: float) -> float:
@@ -199,26 +200,26 @@ def _was_let_ahead(running: Running, request: Request, now: float) -> bool:
 def _unprotected(
     queue: Queue,
     request: Request,
-    running: Sequence[Running],
-    costs: dict[str, float],
+    victims: Sequence[Victim],
     spared: Counter[str],
-) -> list[Running]:
+) -> list[Victim]:
     """Return the jobs that the policy does not protect from a job: the cheapest of each project."""
     policy, now = queue.snapshot.preemption, queue.now
-    old = [each for each in running if now - each.started_at >= policy.least_runtime_s]
-    if young := len(running) - len(old):
+    old = [each for each in victims if now - each.running.started_at >= policy.least_runtime_s]
+    if young := len(victims) - len(old):
         spared[f"have run for less than {lasting(policy.least_runtime_s)}"] += young
-    established = [each for each in old if not _was_let_ahead(each, request, now)]
+    established = [each for each in old if not _was_let_ahead(each.running, request, now)]
     if new := len(old) - len(established):
         spared["began while it waited, just now"] += new
     left = {
         name: max(policy.most_of(name) - queue.disrupted[name], 0)
-        for name in {each.request.project for each in established}
+        for name in {each.running.request.project for each in established}
     }
     found = []
-    for each in sorted(established, key=lambda each: (costs[each.request.key], each.request.key)):
-        if left[each.request.project] > 0:
-            left[each.request.project] -= 1
+    for each in sorted(established, key=lambda each: (each.cost, each.running.request.key)):
+        project = each.running.request.project
+        if left[project] > 0:
+            left[project] -= 1
             found.append(each)
     if len(established) > len(found):
         text = "are of a project of which as many as may be have been asked within the hour"

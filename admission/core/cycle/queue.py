@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import compress
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from admission.core.cycle.preference import preferred_sites
 from admission.core.cycle.quotas import Quotas
 from admission.core.cycle.stagger import Ramp
 from admission.core.placement.cluster import Cluster
-from admission.core.placement.place import fits_empty, may_stand, place
+from admission.core.placement.place import fits_empty, may_stand, place, placed
 from admission.core.placement.topology import Bools, Ints
 from admission.core.reasons import Reason, ReasonToken
 from admission.core.request import Locality, Placement, Refusal, Request
@@ -52,7 +53,7 @@ class Verdict:
     reasons: tuple[Reason, ...] = ()
     placement: Placement | None = None
 
-    @property
+    @cached_property
     def is_cured_by_ends(self) -> bool:
         """Whether it fits nowhere now, and may fit when other jobs have ended."""
         return self.stage is Stage.FLEET and any(
@@ -68,7 +69,7 @@ class Verdict:
             and all(each.evidence.get("pool") for each in self.reasons)
         )
 
-    @property
+    @cached_property
     def may_change(self) -> bool:
         """Whether a later round may change it, when reservations are made anew.
 
@@ -174,7 +175,10 @@ class Queue:
 
     def staying(self) -> list[Running]:
         """Return those that run on, and were asked by nobody to give way: no end is soon."""
-        return [each for each in self._staying_at_first if each.request.key not in self.leaving]
+        staying, leaving = self._staying_at_first, self.leaving
+        if not leaving:
+            return staying
+        return [each for each in staying if each.request.key not in leaving]
 
     @cached_property
     def _staying_at_first(self) -> list[Running]:
@@ -192,7 +196,7 @@ class Queue:
         return Holdings(
             snapshot.projects,
             snapshot.running,
-            [each.request for each in snapshot.pending if not each.is_kept_back(self.now)],
+            [each.request for each in compress(snapshot.pending, self._columns.can_run)],
             free_gpus=snapshot.cluster.free_gpus,
         )
 
@@ -240,6 +244,8 @@ class Queue:
             key: (at, place) for at, (key, (_, _, place)) in enumerate(self.staggered.items())
         }
         self._closed, self._closing, self.staggered = frozenset(), [], {}
+        #: those that quotas are kept for, and their rank
+        self.short_of_quota: list[tuple[Request, int]] = []
         self.quotas.go_back()
         for was, at in self._sooner:
             self.quotas.end_sooner(was.request, was.placement, was.at, at)
@@ -320,18 +326,31 @@ class Queue:
 
     def keep_for(self, request: Request, rank: int, verdict: Verdict) -> None:
         """Reserve for a refused job, so that those behind it do not take its resources."""
-        by_ends = verdict.is_cured_by_ends and self._may_reserve(request)
+        by_ends = (
+            not self.reservations.is_full
+            and verdict.is_cured_by_ends
+            and self._may_reserve(request)
+        )
         by_quota = verdict.stage is Stage.QUOTAS and self.quotas.may_keep(request)
         if not (by_ends or by_quota):
             return
         # For what could not start though it were alone nothing is kept: others would wait in vain.
-        ever = fits_empty(self.cluster, request)
-        if isinstance(ever, Refusal) or not self.quotas.ever_let(request, ever):
+        if not self._could_start_alone(request):
             return
         if by_quota:
+            self.short_of_quota.append((request, rank))
             self.quotas.keep(request, rank, self.now, verdict.placement)
         elif self.reservations.reserve(request, rank):
             self._keep_quotas(request, rank)
+
+    def _could_start_alone(self, request: Request) -> bool:
+        """Say whether a job starts where nothing else runs, be it with its fewest GPUs."""
+        sizes = sorted({request.gpus, request.least_gpus}, reverse=True)
+        return any(self._is_ever_let(replace(request, gpus=gpus)) for gpus in sizes)
+
+    def _is_ever_let(self, request: Request) -> bool:
+        ever = fits_empty(self.cluster, request)
+        return not isinstance(ever, Refusal) and self.quotas.ever_let(request, ever)
 
     def _may_reserve(self, request: Request) -> bool:
         """Say whether room on the fleet is kept for a blocked job.
@@ -339,10 +358,7 @@ class Queue:
         It is for one that others give way to, also beside one ahead of it that wants alike: those
         behind it would take what they leave.
         """
-        reservations = self.reservations
-        return not reservations.is_full and (
-            request.key in self.awaiting or reservations.may_reserve(request)
-        )
+        return request.key in self.awaiting or self.reservations.may_reserve(request)
 
     def _close_full_places(self) -> None:
         """Take the free GPUs out of the fleet where restrictions let no further job run."""
@@ -470,10 +486,24 @@ class Queue:
             speed = (1.0 - found.slowdown) * fitted.gpus / request.gpus
             found = replace(found, slowdown=1.0 - speed)
         if reasons := self.quotas.refusals(request, found, end_at, rank):
-            return Verdict(Stage.QUOTAS, reasons, found)
+            fewer = self._with_fewer(request, fitted, found, rank)
+            return fewer or Verdict(Stage.QUOTAS, reasons, found)
         if reason := self.ramp.refusal(self.cluster, found):
             return Verdict(Stage.RAMP, (reason,), found)
         return Verdict(Stage.ADMITTED, (), found)
+
+    def _with_fewer(
+        self, request: Request, fitted: Request, found: Placement, rank: int
+    ) -> Verdict | None:
+        """Return the verdict on a job with as many GPUs as the watts of its project are for.
+
+        None where it has no more at ``found``, or so many stand nowhere.
+        """
+        fewer = self.quotas.fewer(fitted, found, self.now + request.walltime_s, rank)
+        placement = placed(self.cluster, fewer) if fewer is not None else None
+        if fewer is None or placement is None:
+            return None
+        return self._beside_others(request, fewer, placement, rank)
 
     def _elsewhere(self, request: Request, end_at: float, rank: int) -> Placement | None:
         """Return a placement that delays no reserved job."""
@@ -519,6 +549,19 @@ class Queue:
         self.cluster.free(old, request)
         self.cluster.allocate(new, request)
         self.endings[request.key] = replace(self.endings[request.key], placement=new)
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether anybody waits for room, for its quotas or for others' heat, as far as tried."""
+        return bool(self.reservations.kept or self.short_of_quota or self.staggered)
+
+    def widen(self, starting: Running, wider: Moved) -> None:
+        """Have a job that starts have more than it asks for. The next round goes by it."""
+        end_at = self.now + starting.request.walltime_s
+        self.start_instead(starting.request, starting.placement, wider.placement)
+        self.quotas.take(starting.request, wider.more, end_at)
+        self.holdings.add(starting.request.project, starting.request.counted(len(wider.more.gpus)))
+        self.ramp.add(wider.more)
 
     # --- What if ----------------------------------------------------------------------------------
 

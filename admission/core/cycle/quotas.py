@@ -10,6 +10,7 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
+from typing import TypeVar
 
 from admission.core.reasons import Reason, ReasonToken
 from admission.core.request import Placement, Request
@@ -19,6 +20,8 @@ from policies.headroom.binding import balance, quantity
 from policies.scopes import Scope, ScopeKind, UnknownScope, nodes_in
 
 __all__ = ["Kept", "Quota", "Quotas"]
+
+T = TypeVar("T")
 
 #: Watts may be off by so much through adding and taking away.
 _ROUNDING = 1e-6
@@ -414,6 +417,40 @@ class Quotas:
                 reasons.append(quota.kept_reason(amount, kept))
         return tuple(reasons)
 
+    def fewer(
+        self, request: Request, placement: Placement, end_at: float, rank: int
+    ) -> Request | None:
+        """Return a job with as many GPUs as the watts of its project are for; None: it has these.
+
+        By what each of its GPUs draws in ``placement``, and no fewer than it accepts: None, too,
+        where that has no more.
+        """
+        quota = self._watts_of_project.get(request.project)
+        if quota is None or request.slice:
+            return None
+        left_w, gpus = _left(quota, end_at, rank), len(placement.gpus)
+        if placement.total_w <= left_w + _ROUNDING:
+            return None
+        step = request.gpus_per_node or 1
+        fewer = max(int(left_w * gpus / placement.total_w) // step * step, request.least_gpus)
+        return replace(request, gpus=fewer) if fewer < gpus else None
+
+    def narrowed(
+        self, request: Request, end_at: float, rank: int, place: Callable[[Request], Placement | T]
+    ) -> Placement | T:
+        """Return what ``place`` finds for a job with as many GPUs as its project has watts for.
+
+        It is asked for all of ``request`` first, and for no fewer than that accepts: its other
+        quotas, and the watts of the fewest, are for the caller to ask of what is found.
+        """
+        found = place(request)
+        while isinstance(found, Placement):
+            fewer = self.fewer(request, found, end_at, rank)
+            if fewer is None:
+                break
+            request, found = fewer, place(fewer)
+        return found
+
     def ever_let(self, request: Request, placement: Placement) -> bool:
         """Say whether its quotas allow that placement when nothing else runs."""
         draws = self._there(request, placement)
@@ -456,6 +493,13 @@ class Quotas:
         What these jobs draw on is copied, all else is shared.
         """
         return self._with(self._given_back(taken))
+
+    def beside(self, request: Request, placement: Placement, end_at: float) -> Quotas:
+        """Return these quotas once a job has taken of them until a time, as :meth:`without`."""
+        draws = self._there(request, placement)
+        found = self._with({id(each): replace(each, ends=each.ends.copy()) for each, _ in draws})
+        found.take(request, placement, end_at)
+        return found
 
     def _given_back(self, taken: Sequence[tuple[Request, Placement, float]]) -> dict[int, Quota]:
         """Return copies of the quotas that jobs draw on, without them, by identity."""
@@ -561,10 +605,14 @@ class Quotas:
             yield from quotas
 
 
+def _left(quota: Quota, end_at: float, rank: int) -> float:
+    """Return what is left of a quota until ``end_at`` and not kept for a job before ``rank``."""
+    kept = quota.kept
+    if kept is not None and kept.rank < rank and end_at > kept.at:
+        return min(quota.left, kept.spare)
+    return quota.left
+
+
 def _most(quota: Quota, end_at: float, rank: int) -> int:
     """Return how many GPUs are left that are not kept for a job before ``rank``."""
-    kept = quota.kept
-    left = quota.left
-    if kept is not None and kept.rank < rank and end_at > kept.at:
-        left = min(left, kept.spare)
-    return int(left + _ROUNDING)
+    return int(_left(quota, end_at, rank) + _ROUNDING)

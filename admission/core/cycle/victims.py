@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -79,21 +79,30 @@ class Wanted:
 
         ``over``: a copy of the fleet without them, where there is one.
         """
-        queue, request = self.queue, self.request
-        if self._by_quota:
-            end_at = queue.now + request.walltime_s
-            fitted = self.queue.quotas_after(ended).fitted(request, end_at, self._rank)
-            if isinstance(fitted, tuple):
-                return None
-            request = fitted
-        then = self._less_what_is_kept(over or self.once_over(queue.cluster, ended))
-        found = placed(then, request) if may_have_room(then, request) else None
-        return found if found is not None and self._is_allowed(ended, found) else None
+        request: Request | None = self._fitted(ended)
+        if request is None:
+            return None
+        then = self._less_what_is_kept(over or self.once_over(self.queue.cluster, ended))
+        while request is not None and may_have_room(then, request):
+            found = placed(then, request)
+            if found is None or self._is_allowed(ended, found):
+                return found
+            request = self.queue.quotas_after(ended).fewer(request, found, self._end_at, self._rank)
+        return None
+
+    @property
+    def _end_at(self) -> float:
+        return self.queue.now + self.request.walltime_s
+
+    def _fitted(self, ended: Sequence[str]) -> Request | None:
+        """Return it with as many GPUs as its quotas leave it once jobs have ended; None: none."""
+        quotas = self.queue.quotas_after(ended) if self._by_quota else self.queue.quotas
+        fitted = quotas.fitted(self.request, self._end_at, self._rank)
+        return None if isinstance(fitted, tuple) else fitted
 
     def _is_allowed(self, ended: Sequence[str], placement: Placement) -> bool:
         """Say whether its quotas let it stand there, as they are now or once jobs have ended."""
-        end_at = self.queue.now + self.request.walltime_s
-        asked = self.request, placement, end_at, self._rank
+        asked = self.request, placement, self._end_at, self._rank
         if not self.queue.quotas.refusals(*asked):
             return True
         return not self.queue.quotas_after(ended).refusals(*asked)
@@ -126,7 +135,7 @@ class Wanted:
 def cheapest(victims: Sequence[Victim], wanted: Wanted) -> Leaving | None:
     """Return the jobs that end, and where the waiting one stands then; None: all are too few."""
     search = _Search(victims, wanted)
-    if not victims or wanted.fits(search.keys(range(len(victims)))) is None:
+    if not victims or search.fits(range(len(victims))) is None:
         return None
     best: list[int] | None = None
     for order in search.orders():
@@ -136,7 +145,7 @@ def cheapest(victims: Sequence[Victim], wanted: Wanted) -> Leaving | None:
     if best is None:
         return None
     best = search.cheaper_than(best)
-    placement = wanted.fits(search.keys(best))
+    placement = search.fits(best)
     if placement is None:
         return None
     return tuple(victims[row].running for row in best), placement
@@ -155,12 +164,24 @@ class _Search:
         self._needs = request.min_gpus
         part = min(_GPUS / len(cluster.fleet.gpus), 1.0)
         self._tries_left, self._looks = int(_MOST_TRIED * part), int(_MOST_SEEN * part)
+        #: what the solver has said of sets
+        self._known: dict[tuple[int, ...], Placement | None] = {}
 
     def keys(self, rows: Sequence[int]) -> list[str]:
         return [self._victims[row].running.request.key for row in rows]
 
     def cost(self, rows: Sequence[int]) -> float:
         return sum(self._costs[row] for row in rows)
+
+    def fits(self, rows: Sequence[int], over: Cluster | None = None) -> Placement | None:
+        """Return where the waiting job would stand once a set has ended; None: nowhere.
+
+        The solver is asked once. ``over``: a copy of the fleet without the set, where there is one.
+        """
+        key = tuple(rows)
+        if key not in self._known:
+            self._known[key] = self._wanted.fits(self.keys(rows), over)
+        return self._known[key]
 
     def _may_fit(self, rows: Sequence[int]) -> bool:
         """Say whether enough GPUs would be free in some group: if not, the solver need not look."""
@@ -171,7 +192,7 @@ class _Search:
         return bool(free.max() >= self._needs)
 
     def _fits(self, rows: Sequence[int]) -> bool:
-        return self._may_fit(rows) and self._wanted.fits(self.keys(rows)) is not None
+        return self._may_fit(rows) and self.fits(rows) is not None
 
     # --- Greedy -----------------------------------------------------------------------------------
 
@@ -223,7 +244,7 @@ class _Search:
                 continue
             keys = self.keys(rows)
             over, ended = wanted.once_over(over, keys[ended:], keys[:ended]), len(keys)
-            if wanted.fits(keys, over.copy()) is not None:
+            if self.fits(rows, over.copy()) is not None:
                 break
         return order[:upto]
 
@@ -241,7 +262,7 @@ class _Search:
 
     def _needed_for_one_place(self, rows: list[int]) -> list[int]:
         """Leave out those beside which the waiting job can stand where it would stand now."""
-        found = self._wanted.fits(self.keys(rows))
+        found = self.fits(rows)
         if found is None:
             return rows
         queue = self._wanted.queue
@@ -253,7 +274,7 @@ class _Search:
                 cluster.allocate(each.placement, each.request)
             else:
                 kept.append(row)
-        return kept if self._wanted.fits(self.keys(kept)) is not None else rows
+        return kept if self.fits(kept) is not None else rows
 
     # --- All of them ------------------------------------------------------------------------------
 
@@ -271,7 +292,7 @@ class _Search:
             rows = [order[each] for each in places]
             if self._may_fit(rows):
                 self._tries_left -= 1
-                if self._wanted.fits(self.keys(rows)) is not None:
+                if self.fits(rows) is not None:
                     return rows
             after = places[-1] + 1
             if after < len(order):
@@ -284,10 +305,10 @@ class _Search:
 
 def _counted(victims: Sequence[Victim], group_of_gpu: Ints) -> list[tuple[Ints, Ints]]:
     """Return the groups that each holds GPUs of, in order, and how many of each."""
-    held = [each.running.placement.gpus for each in victims]
+    held = [each.running.placement.gpu_rows for each in victims]
     width = int(group_of_gpu.max()) + 1
     row = np.repeat(np.arange(len(held)), np.array([len(gpus) for gpus in held], dtype=np.int64))
-    gpus = np.fromiter(chain.from_iterable(held), np.int64)
+    gpus = np.concatenate([np.zeros(0, dtype=np.int64), *held])
     keys, counts = np.unique(row * width + group_of_gpu[gpus], return_counts=True)
     bounds = np.searchsorted(keys, np.arange(len(held) + 1) * width).tolist()
     groups = keys % width

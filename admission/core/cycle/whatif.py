@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 
 from admission.core.cycle.backfill import held_by
 from admission.core.cycle.change import Burden, Change, Counterfactual, Price, sentence
@@ -316,6 +317,8 @@ class _Search:
             return None
         if not then.has_time_to_spare(request, verdict.placement):
             return None
+        if search.is_behind_others_than(self) and not self._stands_anew(request, verdict.placement):
+            return None
         speed = (1.0 - verdict.placement.slowdown) * min(request.gpus / old.gpus, 1.0)
         if speed < self.least_speed:
             return None
@@ -326,6 +329,25 @@ class _Search:
         )
         burden = self._burden(search, request, verdict.placement)
         return self._told(change, verdict.placement, price, burden)
+
+    def is_behind_others_than(self, other: _Search) -> bool:
+        """Say whether others are ahead than would be, were the job alone to pass some of them.
+
+        Projects take turns: where a job passes one of its own project, others may do so, too.
+        """
+        key, ahead = self.pending.request.key, self.order.pending[: self.place_in_order]
+        rest = (each.request.key for each in other.order.pending if each.request.key != key)
+        return [each.request.key for each in ahead] != list(islice(rest, len(ahead)))
+
+    def _stands_anew(self, request: Request, placement: Placement) -> bool:
+        """Say whether it starts there, too, when those ahead of it are decided on anew."""
+        for at in (self.queue.now, self.queue.now + _NEXT_S):
+            then = snapshot_then(self._decisions, at)
+            others = [each for each in then.pending if each.request.key != request.key]
+            changed = replace(then, pending=(*others, replace(self.pending, request=request)))
+            if placed_in_order(changed, request.key, most_ahead=_MOST_AHEAD) != placement:
+                return False
+        return True
 
     def _might_start(self, request: Request) -> bool:
         """Say whether it would start if nothing were kept for anybody ahead of it.

@@ -9,7 +9,10 @@ from numpy.typing import NDArray
 
 from fleet.tables import Floats, Ints
 
-__all__ = ["BRIDGED_FROM", "MJ_PER_J", "MS_PER_S", "Bools", "Read", "apportion", "read", "total_by"]
+__all__ = [
+    "BRIDGED_FROM", "MJ_PER_J", "MS_PER_S", "Bools", "Read", "apportion", "read", "total_by",
+    "within",
+]  # fmt: skip
 
 Bools = NDArray[np.bool_]
 
@@ -42,6 +45,11 @@ class Read:
             self.known & chosen,
         )
 
+    def missing(self, span_s: float) -> Floats:
+        """Return of which share of a span of ``span_s`` s neither readings nor bridging tell."""
+        covered = self.covered_ms / (span_s * MS_PER_S)
+        return np.where(covered >= BRIDGED_FROM, 0.0, 1.0 - covered)
+
 
 def read(used_j: Floats, covered_s: Floats, span_s: float) -> Read:
     """Return what readings of ``used_j`` J in ``covered_s`` s say of a span of ``span_s`` s.
@@ -58,6 +66,29 @@ def read(used_j: Floats, covered_s: Floats, span_s: float) -> Read:
     bridged_mj = _whole(used_mj * between)
     covered_ms = _whole(np.minimum(covered_s, span_s) * MS_PER_S)
     return Read(used_mj + bridged_mj, bridged_mj, covered_ms, known)
+
+
+def within(whole: Read, whole_s: float, used_j: Floats, covered_s: Floats, span_s: float) -> Read:
+    """Return what readings of ``used_j`` J in ``covered_s`` s say of a span within a ``whole`` one.
+
+    A span has the mean of what was read in it: what lies between two readings is told with the
+    later one, so that ``covered_s`` may be a little more than the span. Where less than half of it
+    was read, it has the mean of the whole, if at least half of that was: a thing that falls silent
+    for some minutes does not draw less. What is known, and for which share of the time, is as of
+    the whole, so that the same meters tell in each of its parts.
+    """
+    used_mj = np.where(covered_s > 0, used_j, 0.0) * MJ_PER_J
+    is_read = covered_s >= BRIDGED_FROM * span_s
+    filled = ~is_read & (whole.covered_ms >= BRIDGED_FROM * whole_s * MS_PER_S)
+    scale = np.divide(span_s, covered_s, out=np.ones(len(covered_s)), where=is_read)
+    part = span_s / whole_s
+    mean_mj = _whole(whole.mj.astype(np.float64) * part)
+    return Read(
+        np.where(filled, mean_mj, _whole(used_mj * scale)),
+        np.where(filled, mean_mj, _whole(used_mj * np.maximum(scale - 1.0, 0.0))),
+        _whole(whole.covered_ms.astype(np.float64) * part),
+        whole.known,
+    )
 
 
 def apportion(totals: Ints, weights: Floats, group: Ints) -> Ints:

@@ -29,13 +29,15 @@ class Measure(enum.StrEnum):
 class Spent:
     """What a project came to in the hours of a period that are closed, in the unit of a budget.
 
-    ``known`` is the share of its energy whose rate is known; None: it used none. ``lump`` of
-    ``used`` is what does not grow by the hour: demand charges so far. ``recent`` is what it used
-    without those in the last ``recent_hours`` that are closed.
+    ``known`` is the share of its energy whose rate is known; None: it used none. ``unread`` is the
+    share of the time of its GPUs of which no reading tells what they drew; None: not told.
+    ``lump`` of ``used`` is what does not grow by the hour: demand charges so far. ``recent`` is
+    what it used without those in the last ``recent_hours`` that are closed.
     """
 
     used: float
     known: float | None
+    unread: float | None
     lump: float
     closed_hours: int
     recent: float
@@ -58,6 +60,7 @@ class Standing:
     forecast: float | None
     forecast_share: float | None
     known: float | None
+    unread: float | None
     hours: int
     closed_hours: int
     #: that are over and not closed: what they used is not in ``used``
@@ -66,8 +69,12 @@ class Standing:
 
     @property
     def is_least(self) -> bool:
-        """Whether more may have been used than is known: hours are open, or rates not known."""
-        return self.open_hours > 0 or (self.known is not None and self.known < 1.0)
+        """Whether more may have been used than is known.
+
+        Hours are open, rates are not known, or readings are missing.
+        """
+        is_part = self.known is not None and self.known < 1.0
+        return self.open_hours > 0 or is_part or bool(self.unread)
 
 
 def period_of(
@@ -101,7 +108,7 @@ def standing(
     return Standing(
         start=start, end=end, used=spent.used, share=share, forecast=forecast,
         forecast_share=None if forecast is None else forecast / amount,
-        known=spent.known, hours=hours, closed_hours=spent.closed_hours,
+        known=spent.known, unread=spent.unread, hours=hours, closed_hours=spent.closed_hours,
         open_hours=max(over_hours - spent.closed_hours, 0),
         warned=max((each for each in warn_at if share >= each), default=None),
     )  # fmt: skip

@@ -7,12 +7,12 @@ before the constants of the tariff.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-__all__ = ["MJ_PER_KWH", "Rates", "Terms", "demand", "in_force", "month_of", "rates_at"]
+__all__ = ["MJ_PER_KWH", "Rates", "Terms", "in_force", "month_of", "rates_at"]
 
 #: Millijoules in a kilowatt-hour.
 MJ_PER_KWH = 3_600_000_000
@@ -22,13 +22,14 @@ MJ_PER_KWH = 3_600_000_000
 class Terms:
     """The terms of a tariff from a date on. Money in the installation's currency; None: not stated.
 
-    ``demand_per_kw`` is paid for each kW of the month's highest hour, ``gpu_hour`` for each hour
-    that a GPU is held.
+    ``demand_per_kw`` is paid for each kW of the month's highest mean over
+    ``demand_interval_min``, ``gpu_hour`` for each hour that a GPU is held.
     """
 
     begins_at: datetime
     price_per_kwh: float | None = None
     demand_per_kw: float | None = None
+    demand_interval_min: int = 15
     gpu_hour: float | None = None
     carbon_g_per_kwh: float | None = None
     pue: float | None = None
@@ -70,15 +71,3 @@ def month_of(at: datetime, zone: ZoneInfo) -> tuple[datetime, datetime]:
     start = local.replace(day=1, hour=0, minute=0, second=0, microsecond=0, fold=0)
     end = start.replace(year=start.year + start.month // 12, month=start.month % 12 + 1)
     return start, end
-
-
-def demand(totals_mj: Mapping[datetime, int], terms: Sequence[Terms]) -> tuple[datetime, float]:
-    """Return the highest of the hours of a month, of equal ones the first, and its charge.
-
-    ``totals_mj`` is not empty. The whole charge of a month is of its highest hour, whose users pay
-    it by their energy: then it adds up by any cut. 0 where no charge is stated at that hour.
-    """
-    peak = max(sorted(totals_mj), key=lambda hour: totals_mj[hour])
-    stated = in_force(terms, peak)
-    per_kw = (stated.demand_per_kw if stated else None) or 0.0
-    return peak, per_kw * max(totals_mj[peak], 0) / MJ_PER_KWH

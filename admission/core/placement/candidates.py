@@ -19,10 +19,12 @@ from admission.core.request import Locality, Request
 
 __all__ = ["CandidatePool", "FreeGpus", "Selection"]
 
+_LEVELS = tuple(Locality)
 #: Groups of a kind that are tried for one gang.
 _TRIES = 24
 #: What rounding up to what sums are exact in may add to a node, W.
 _ROUNDING_W = 1.0 / 512.0
+_NO_NODES = np.zeros(0, dtype=np.int64)
 
 
 @dataclass
@@ -31,6 +33,8 @@ class Selection:
 
     level: Locality
     by_node: dict[int, int] = field(default_factory=dict)
+    #: what :meth:`CandidatePool.drawn` found of it
+    drawn: tuple[Ints, Ints, Floats] | None = field(default=None, repr=False, compare=False)
 
     @property
     def gpus(self) -> int:
@@ -46,6 +50,8 @@ class FreeGpus:
 
     topology: Topology
     usable: Ints
+    #: those of all nodes and the mask, where these are those of a part of the nodes
+    part_of: tuple[FreeGpus, Bools] | None = None
     #: where gangs would stand if no limit were short, by what they want
     regardless: dict[object, Selection | None] = field(default_factory=dict)
     #: the pools of one group each in which that was looked for
@@ -57,7 +63,10 @@ class FreeGpus:
     @cached_property
     def nodes(self) -> Ints:
         """The nodes that have some, in order."""
-        return np.flatnonzero(self.usable)
+        if self.part_of is None:
+            return np.flatnonzero(self.usable)
+        all_nodes, mask = self.part_of
+        return all_nodes.nodes[mask[all_nodes.nodes]]
 
     @cached_property
     def racks(self) -> tuple[Ints, Ints]:
@@ -101,6 +110,10 @@ class FreeGpus:
         usable[nodes] = self.usable[nodes]
         return FreeGpus(self.topology, usable)
 
+    def among(self, mask: Bools) -> FreeGpus:
+        """Return the free GPUs of the nodes in a mask."""
+        return FreeGpus(self.topology, self.usable * mask, (self, mask))
+
     def of_rack(self, rack: int) -> list[tuple[int, int]]:
         """Return the nodes of a rack that have some, those with the fewest first: (GPUs, node)."""
         found = self._of_rack.get(rack)
@@ -133,6 +146,9 @@ class CandidatePool:
     #: no limit in watts is short
     is_endless: bool = False
     _group_fit: dict[Locality, Ints] = field(default_factory=dict)
+    _bounds: dict[Locality, Ints] = field(default_factory=dict)
+    #: whether some group may have so many, by how many and how close together
+    _may_have: dict[tuple[int, Locality], bool] = field(default_factory=dict)
 
     @staticmethod
     def of(
@@ -146,11 +162,14 @@ class CandidatePool:
         key = (id(nodes), kind, gpu_w, margin_c, step, request.balanced)
 
         def make() -> CandidatePool:
-            free_gpus = _free_gpus(cluster, nodes, kind, gpu_w, margin_c, step)
             everywhere, racks = cluster.constants.everywhere, cluster.constants.whole_racks(nodes)
             whole = None
             if racks is not None and nodes is not everywhere:
                 whole = CandidatePool.of(cluster, request, kind, gpu_w, everywhere), racks
+                free = whole[0].free_gpus
+                free_gpus = cluster.kept((id(nodes), id(free)), lambda: free.among(nodes))
+            else:
+                free_gpus = _free_gpus(cluster, nodes, kind, gpu_w, margin_c, step)
             return CandidatePool(
                 cluster, free_gpus, kind, gpu_w, margin_c, step, request.balanced, key, whole
             )
@@ -236,6 +255,36 @@ class CandidatePool:
         taken = good & (good.cumsum(axis=1) <= count[:, None])
         return nodes, count, self.cluster.topology.gpu_rows[nodes][taken]
 
+    def drawn(self, selection: Selection) -> tuple[Ints, Ints, Floats]:
+        """Return the selected nodes in order, how many GPUs of each, and what those draw now, W.
+
+        Found once for all pools that share a selection: they have the same GPUs.
+        """
+        found = selection.drawn
+        if found is None:
+            nodes, count, gpus = self.rows(selection)
+            place = np.searchsorted(nodes, self.cluster.fleet.gpus.node[gpus])
+            base_w = np.bincount(place, self.cluster.constants.base_w[gpus], len(nodes))
+            found = selection.drawn = nodes, count, np.asarray(base_w, dtype=np.float64)
+        return found
+
+    def spare(self, selection: Selection) -> tuple[int, int]:
+        """Return how many more GPUs the nodes of a selection could give, and its racks."""
+        nodes = list(selection.by_node)
+        on_nodes = int(self.free_gpus.usable[nodes].sum())
+        in_racks = int(self.rack_fit[self._racks_of(selection)].sum())
+        return on_nodes - selection.gpus, in_racks - selection.gpus
+
+    def has_watts_for_all(self, selection: Selection) -> bool:
+        """Say whether no rack of a selection is short of watts for the GPUs that are free in it."""
+        racks = self._racks_of(selection)
+        free = self.free_gpus.by_group(Locality.RACK)[racks] // self.step * self.step
+        return bool((self.rack_fit[racks] == free).all())
+
+    def _racks_of(self, selection: Selection) -> Ints:
+        nodes = list(selection.by_node)
+        return np.unique(self.cluster.fleet.nodes.rack[nodes])
+
     # --- Where it fits ----------------------------------------------------------------------------
 
     def find(self, gpus: int, closest: Locality, widest: Locality) -> Selection | None:
@@ -246,16 +295,29 @@ class CandidatePool:
         hopeless, key = self.cluster.hopeless, (self.key, widest)
         if gpus >= hopeless.get(key, gpus + 1):
             return None
-        if int(self.rack_most.sum()) >= gpus:
-            for level in Locality:
-                if closest <= level <= widest:
-                    found = self._at(level, gpus)
-                    if found is not None:
-                        return found
+        levels = _LEVELS[closest : widest + 1]
+        # Where all nodes together have none, a part of them has none: so few arrays are made.
+        some = self.whole is None or any(self.whole[0].may_have(gpus, level) for level in levels)
+        if some and int(self.rack_most.sum()) >= gpus:
+            for level in levels:
+                found = self._at(level, gpus)
+                if found is not None:
+                    return found
         # Of a balanced gang a larger one may fit better.
         if self.key is not None and not self.balanced:
             hopeless[key] = gpus
         return None
+
+    def may_have(self, gpus: int, level: Locality) -> bool:
+        """Say whether some group of a locality has the free GPUs and the watts, by its bounds."""
+        found = self._may_have.get((gpus, level))
+        if found is None:
+            if level is Locality.NODE:
+                found = bool(len(self._nodes_with(gpus)))
+            else:
+                found = gpus <= int(self._bound(level).max(initial=0))
+            self._may_have[gpus, level] = found
+        return found
 
     def most(self, gpus: int, widest: Locality) -> int:
         """Return how many of ``gpus`` GPUs fit within one group of ``widest``: a whole step."""
@@ -279,10 +341,17 @@ class CandidatePool:
 
         Watts have no part in it, so that it is found once for all draws with the same free GPUs.
         """
+        if self.whole is not None and self._is_whole_in(self.whole[0], widest, group):
+            return self.whole[0].without_limits(gpus, closest, widest, group)
         known, key = self.free_gpus.regardless, (gpus, closest, widest, group, self.balanced)
         if key not in known:
             known[key] = self._endless(widest, group).find(gpus, closest, widest)
         return known[key]
+
+    def _is_whole_in(self, everywhere: CandidatePool, level: Locality, group: int) -> bool:
+        """Say whether it has all of a group that the pool of all nodes has."""
+        own, whole = self.free_gpus.by_group(level), everywhere.free_gpus.by_group(level)
+        return bool(own[group] == whole[group])
 
     def _endless(self, level: Locality, group: int) -> CandidatePool:
         """Return the pool of one group with unlimited room."""
@@ -296,6 +365,8 @@ class CandidatePool:
                 is_endless=True,
                 whole=None,
                 _group_fit={},
+                _bounds={},
+                _may_have={},
             )
         return pools[key]
 
@@ -307,7 +378,7 @@ class CandidatePool:
     def _at(self, level: Locality, gpus: int) -> Selection | None:
         if level is Locality.NODE:
             return self._on_one_node(gpus)
-        most = self._most_of_groups(level)
+        most = self._bound(level)
         if gpus > most.max(initial=0):
             return None
         enough = [group for group, _ in self._groups(level, gpus)]
@@ -321,15 +392,19 @@ class CandidatePool:
                 return found
         return None
 
-    def _on_one_node(self, gpus: int) -> Selection | None:
+    def _nodes_with(self, gpus: int) -> Ints:
+        """Return the nodes that have so many GPUs, and whose racks have the watts for them."""
         if gpus > self.free_gpus.best(Locality.NODE)[0]:
-            return None
-        if self.gpus_per_node is not None and gpus != self.gpus_per_node:
-            return None
+            return _NO_NODES
         nodes = self.free_gpus.nodes
         need_w = gpus * self.unit_w + self.first_w
         fits = (self.free_gpus.usable[nodes] >= gpus) & (need_w <= self._node_room_w)
-        nodes = nodes[fits]
+        return nodes[fits]
+
+    def _on_one_node(self, gpus: int) -> Selection | None:
+        if self.gpus_per_node is not None and gpus != self.gpus_per_node:
+            return None
+        nodes = self._nodes_with(gpus)
         if not len(nodes):
             return None
         usable = self.free_gpus.usable[nodes]
@@ -364,9 +439,14 @@ class CandidatePool:
             found = self._group_fit[level] = self._fit_of_groups(level)
         return found
 
-    def _most_of_groups(self, level: Locality) -> Ints:
-        """Return how many GPUs each group can take, by :attr:`rack_most`."""
-        return self._by_group(self.rack_most, level)
+    def _bound(self, level: Locality) -> Ints:
+        """Return how many GPUs each group can take at the most."""
+        if self.is_endless:
+            return self.group_fit(level)
+        found = self._bounds.get(level)
+        if found is None:
+            found = self._bounds[level] = self._by_group(self.rack_most, level)
+        return found
 
     def _fit_of_groups(self, level: Locality) -> Ints:
         return self._by_group(self.rack_fit, level)

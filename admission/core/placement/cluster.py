@@ -7,10 +7,9 @@ exact, so whatever is allocated and freed again leaves a cluster exactly as it w
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from admission.core.placement.bookings import Bookings
 from admission.core.placement.flows import collective_flows, data_flows
 from admission.core.placement.gpu_use import GpuUse, GpuUses
+from admission.core.placement.mix import Arms, Mix
 from admission.core.placement.topology import Bools, Floats, Ints, Topology, topology_of
 from admission.core.request import Placement, Refusal, Request
 from fleet.groups import sum_by
@@ -44,6 +44,9 @@ _IDLE_SHARE = 0.1
 _MARGINS_KEPT = 16
 #: Of so many racks limits are gone through one by one: arrays cost more.
 _FEW_RACKS = 4
+#: Of more sites than these the racks of all are gone through at once.
+_FEW_SITES = 4
+_NO_ROWS, _NO_WATTS = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.float64)
 _UPLINK, _SPINE, _WAN = (LINK_KINDS.index(kind) for kind in ("leaf-uplink", "spine", "wan"))
 
 
@@ -283,6 +286,8 @@ class Cluster:
     storage_room_bytes_per_s: Floats
     #: hosts that are kept for some, from one time to another
     bookings: Bookings = field(default_factory=Bookings)
+    #: what runs on the arms of a rollout that soaks; None: there is none
+    mix: Mix | None = None
     #: requests that were refused since something was last freed, by what they want
     refused: dict[object, Refusal] = field(default_factory=dict, repr=False)
     #: the same of those of which nobody asked why
@@ -357,11 +362,22 @@ class Cluster:
             admit_w=self.admit_w.copy(),
             link_room_bits_per_s=self.link_room_bits_per_s.copy(),
             storage_room_bytes_per_s=self.storage_room_bytes_per_s.copy(),
+            mix=None if self.mix is None else self.mix.copy(),
             refused=dict(self.refused),
             nowhere=set(self.nowhere),
             hopeless=dict(self.hopeless),
             scratch={},
         )
+
+    def steered(self, arms: Arms, held: Iterable[tuple[Placement, Request]]) -> Cluster:
+        """Return the cluster that keeps the mix of jobs on ``arms`` alike.
+
+        ``held``: who runs, with their placements.
+        """
+        mix = Mix(arms)
+        for placement, request in held:
+            mix.count(placement, request, self.fleet.gpus.node, taken=True)
+        return replace(self, mix=mix)
 
     def kept(self, key: object, make: Callable[[], T]) -> T:
         """Return the result of ``make``, remembered by ``key`` until the cluster changes."""
@@ -383,7 +399,7 @@ class Cluster:
 
     def allocate(self, placement: Placement, request: Request) -> None:
         """Allocate the resources of ``placement``. Raises ValueError where a GPU is not free."""
-        gpus, nodes = _rows(placement)
+        gpus, nodes = placement.gpu_rows, placement.node_rows
         usable = gpus[self.constants.readable[gpus]]
         if not self.gpu_free[usable].all():
             raise ValueError(f"{request.key}: a GPU of its placement is not free")
@@ -397,7 +413,7 @@ class Cluster:
         Also of one that was there from the start, whose ``peak_w`` is then what is reserved for it.
         Raises ValueError where a GPU of it is free.
         """
-        gpus, nodes = _rows(placement)
+        gpus, nodes = placement.gpu_rows, placement.node_rows
         usable = gpus[self.constants.readable[gpus]]
         if self.gpu_free[usable].any():
             raise ValueError(f"{request.key}: a GPU of its placement is free already")
@@ -415,7 +431,7 @@ class Cluster:
         usable = gpus[self.constants.readable[gpus]]
         if self.gpu_free[usable].any():
             raise ValueError("a GPU of one of the placements is free already")
-        peak_w = np.fromiter(chain.from_iterable(each.peak_w for each in placements), np.float64)
+        peak_w = np.concatenate([_NO_WATTS, *(each.node_peak_w for each in placements)])
         watts = self._added_w(gpus, nodes, place, peak_w)
         before = self.gangs.copy()
         np.subtract.at(self.gangs, nodes, 1)
@@ -429,7 +445,10 @@ class Cluster:
         np.add.at(self.node_free, (topology.gpu_kind[usable], self.fleet.gpus.node[usable]), 1)
         self._admit_anew(rack[nodes])
         for placement, request in held:
-            self._change_flows(placement, request, taken=False)
+            if request.may_carry:
+                self._change_flows(placement, request, taken=False)
+            if self.mix is not None:
+                self.mix.count(placement, request, self.fleet.gpus.node, taken=False)
         self.scratch.clear()
         self.refused.clear()
         self.nowhere.clear()
@@ -440,7 +459,7 @@ class Cluster:
 
         Restrictions that close places are not asked: they say where jobs begin.
         """
-        gpus, nodes = _rows(placement)
+        gpus, nodes = placement.gpu_rows, placement.node_rows
         if not self.gpu_free[gpus].all():
             return False
         return (
@@ -456,8 +475,7 @@ class Cluster:
 
     def added_w(self, placement: Placement) -> Floats:
         """Return the power that ``placement`` would add on each of its nodes, W."""
-        nodes = np.asarray(placement.nodes, dtype=np.int64)
-        return self._watts(placement) + self.first_w(nodes)
+        return self._watts(placement) + self.first_w(placement.node_rows)
 
     def first_w(self, nodes: Ints) -> Floats:
         """Return the extra draw that the first gang on each of ``nodes`` adds, W."""
@@ -504,10 +522,9 @@ class Cluster:
 
         Raises KeyError where its data cannot reach it.
         """
-        nodes = np.asarray(placement.nodes, dtype=np.int64)
         found = data_flows(self.topology, placement.sites, request)
         for row, bits in collective_flows(
-            self.topology, nodes, len(placement.gpus), request
+            self.topology, placement.node_rows, len(placement.gpus), request
         ).items():
             found[row] = found.get(row, 0.0) + bits
         return found
@@ -532,9 +549,9 @@ class Cluster:
 
     def _watts(self, placement: Placement) -> Floats:
         """Return the power that a gang adds on each of its nodes to their draw without it, W."""
-        gpus, nodes = _rows(placement)
-        place = np.searchsorted(placement.nodes, self.fleet.gpus.node[gpus])
-        return self._added_w(gpus, nodes, place, np.asarray(placement.peak_w))
+        gpus, nodes = placement.gpu_rows, placement.node_rows
+        place = np.searchsorted(nodes, self.fleet.gpus.node[gpus])
+        return self._added_w(gpus, nodes, place, placement.node_peak_w)
 
     def _added_w(self, gpus: Ints, nodes: Ints, place: Ints, peak_w: Floats) -> Floats:
         """Return that for gangs as arrays: ``place`` is that of each GPU's node in ``nodes``."""
@@ -566,11 +583,17 @@ class Cluster:
         np.subtract.at(self.node_free, cells, 1 if taken else -1)
         self._admit_anew(rack)
         self._change_flows(placement, request, taken=taken)
+        if self.mix is not None:
+            self.mix.count(placement, request, self.fleet.gpus.node, taken=taken)
         self.scratch.clear()
 
     def _admit_anew(self, racks: Ints) -> None:
         """Note what racks may draw more at the sites of ``racks``, whose limits have changed."""
-        for site in set(self.fleet.racks.site[racks].tolist()):
+        sites = set(self.fleet.racks.site[racks].tolist())
+        if len(sites) > _FEW_SITES:
+            self.admit_w[:] = _admit_w(self.topology, self.room_w, 0, len(self.admit_w))
+            return
+        for site in sites:
             first, last = self.topology.racks_of_site[site]
             self.admit_w[first:last] = _admit_w(self.topology, self.room_w, first, last)
 
@@ -585,22 +608,15 @@ class Cluster:
 
 def _rows_of_all(placements: Sequence[Placement], node_of_gpu: Ints) -> tuple[Ints, Ints, Ints]:
     """Return the GPUs of all, the nodes of each, and the place of each GPU's node among those."""
-    gpus = np.fromiter(chain.from_iterable(each.gpus for each in placements), np.int64)
-    nodes = np.fromiter(chain.from_iterable(each.nodes for each in placements), np.int64)
+    gpus = np.concatenate([_NO_ROWS, *(each.gpu_rows for each in placements)])
+    nodes = np.concatenate([_NO_ROWS, *(each.node_rows for each in placements)])
     gangs = np.arange(len(placements))
-    of_gpu = np.repeat(gangs, [len(each.gpus) for each in placements])
-    of_node = np.repeat(gangs, [len(each.nodes) for each in placements])
+    of_gpu = np.repeat(gangs, np.array([len(each.gpus) for each in placements], dtype=np.int64))
+    of_node = np.repeat(gangs, np.array([len(each.nodes) for each in placements], dtype=np.int64))
     # By gang and node: ascending, since the nodes of a placement are.
     width = int(node_of_gpu.max(initial=0)) + 1
     place = np.searchsorted(of_node * width + nodes, of_gpu * width + node_of_gpu[gpus])
     return gpus, nodes, place
-
-
-def _rows(placement: Placement) -> tuple[Ints, Ints]:
-    return (
-        np.asarray(placement.gpus, dtype=np.int64),
-        np.asarray(placement.nodes, dtype=np.int64),
-    )
 
 
 def _admit_w(topology: Topology, room_w: Floats, first: int, last: int) -> Floats:

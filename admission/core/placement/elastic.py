@@ -102,7 +102,7 @@ def lesser(
     have. All of ``request.gpus`` without a cap are taken not to fit.
     """
     step = request.gpus_per_node or 1
-    most, least = request.gpus // step * step, -(-request.min_gpus // step) * step
+    most, least = request.gpus // step * step, request.least_gpus
     best: Choice | None = None
     for cap_w in _caps(pool_at, draw, request, most, least, closest):
         pool = pool_at(cap_w)

@@ -30,6 +30,8 @@ class ScopedRestrictions:
 
     def on(self, request: Request, kind: RestrictionKind) -> list[ActiveRestriction]:
         """Return the restrictions of a kind that hold for a request, wherever it would run."""
+        if not self.by_scope:
+            return []
         scopes = [
             Scope(ScopeKind.CLASS, request.job_class),
             Scope(ScopeKind.JOB, request.job),
@@ -99,7 +101,8 @@ class Eligibility:
         request = self.request
         return (
             request.sites, request.nodes, request.executor, request.cooling, request.storage,
-            request.data_site, request.cross_site_checkpoint, self.is_local,
+            request.data_site, request.cross_site_checkpoint, request.artifact_sites,
+            self.is_local,
         )  # fmt: skip
 
     @cached_property
@@ -221,6 +224,16 @@ class Eligibility:
                 found.append(self._same(each))
         return found
 
+    def arms(self, nodes: Bools, by_node: Mapping[int, int]) -> list[Bools]:
+        """Return the parts of ``nodes`` on arms of a rollout that soaks, on which it tells more.
+
+        The best first; none where a gang of so many GPUs by node stands well, or on no arm.
+        """
+        if self.cluster.mix is None:
+            return []
+        arms = [nodes & each for each in self.cluster.mix.instead(self.request, by_node)]
+        return [self._same(each) for each in arms if each.any()]
+
     def closest(self, draw: Draw, gpus: int) -> Locality:
         """Return the closest locality of which some group has so many GPUs at all."""
         most = self.cluster.topology.most_of_group(draw.kind)
@@ -243,6 +256,8 @@ class Eligibility:
         sites = np.ones(len(fleet.sites), dtype=bool)
         if request.sites:
             sites = np.isin(fleet.sites.names.astype(str), request.sites)
+        if request.artifact_sites:
+            sites &= np.isin(fleet.sites.names.astype(str), request.artifact_sites)
         if request.storage in fleet.storage.index_by_path:
             row = fleet.storage.index_by_path[request.storage]
             sites &= np.arange(len(sites)) == fleet.storage.site[row]

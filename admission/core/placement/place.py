@@ -34,6 +34,7 @@ __all__ = ["fits_empty", "may_stand", "place", "placed", "shape_of"]
 #: Requests that agree in these are placed alike on one cluster.
 _shape = attrgetter(
     "gpus", "min_gpus", "gpus_per_node", "slice", "cores", "models", "cooling", "sites", "nodes",
+    "artifact_sites",
     "executor", "gpu_peak_w", "lowest_cap_w", "max_slowdown", "thermal_margin_c", "required",
     "preferred", "balanced",
     "cross_site_bits_per_s", "data_site", "storage", "storage_bytes_per_s",
@@ -189,8 +190,38 @@ def _preferred(eligibility: Eligibility, nodes: Bools, widest: Locality, found: 
         if other is None or other.work < found.work:
             continue
         if not eligibility.congested(other.selection.by_node):
+            return _steered(eligibility, better, widest, other)
+    return _steered(eligibility, nodes, widest, found)
+
+
+def _steered(eligibility: Eligibility, nodes: Bools, widest: Locality, found: Choice) -> Choice:
+    """Return a choice as good as ``found`` that keeps the arms of a rollout alike; else ``found``.
+
+    A gang that did not get all that it asks for stays where it gets the most.
+    """
+    if found.work < eligibility.request.gpus:
+        return found
+    for arm in eligibility.arms(nodes, found.selection.by_node):
+        other = _full(eligibility, arm, widest)
+        if other is None or not _is_as_good(other, found):
+            continue
+        if not eligibility.congested(other.selection.by_node):
             return other
     return found
+
+
+def _is_as_good(other: Choice, found: Choice) -> bool:
+    """Say whether a choice of the whole gang is no worse for it, and none for those after it.
+
+    It stands as close together, on as few nodes of the same GPUs; it leaves no more pieces of nodes
+    and racks; and its racks have the watts for all that is free there.
+    """
+    if other.pool.kind != found.pool.kind or other.selection.level > found.selection.level:
+        return False
+    if len(other.selection.by_node) > len(found.selection.by_node):
+        return False
+    spare = zip(other.pool.spare(other.selection), found.pool.spare(found.selection), strict=True)
+    return all(one <= two for one, two in spare) and other.pool.has_watts_for_all(other.selection)
 
 
 def _pool_at(eligibility: Eligibility, nodes: Bools) -> Callable[[Draw, float], CandidatePool]:

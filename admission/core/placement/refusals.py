@@ -23,7 +23,7 @@ from admission.core.placement.supply import supply_of, told
 from admission.core.placement.topology import Bools, Floats, Ints
 from admission.core.reasons import PRECEDENCE, Reason, ReasonToken
 from admission.core.request import Locality, Request
-from fleet.tables import COOLING_KINDS, DOMAIN_KINDS, LINK_KINDS
+from fleet.tables import COOLING_KINDS, LINK_KINDS
 from policies.headroom.binding import balance, quantity
 from policies.restrictions.kinds import RestrictionKind
 from policies.restrictions.strictest import ActiveRestriction
@@ -145,7 +145,7 @@ def missed(eligibility: Eligibility) -> Choice | None:
 
 
 def may_have_room(cluster: Cluster, request: Request) -> bool:
-    """Say whether racks have the GPUs and watts for a request, each by itself. Quick.
+    """Say whether racks open to a request have the GPUs and watts for it, each by itself. Quick.
 
     False: it has no place, however it were looked for. True says nothing.
     """
@@ -157,11 +157,11 @@ def _has_room(eligibility: Eligibility, draw: Draw) -> bool:
     cluster, topology = eligibility.cluster, eligibility.cluster.topology
     constants, nodes = cluster.constants, cluster.fleet.nodes
     racks, level = len(cluster.fleet.racks), eligibility.request.required
-    free = np.bincount(nodes.rack, cluster.node_free[draw.kind], racks)
+    free = np.bincount(nodes.rack, cluster.node_free[draw.kind] * eligibility.open, racks)
     more_w = np.maximum(draw.lowest_w - constants.rack_most_base_w, 0.0)
     unit_w = np.maximum(constants.rack_least_factor * more_w, _ANY_W)
     fit = np.minimum(free, np.floor((np.maximum(cluster.admit_w, 0.0) + _SPARE_W) / unit_w))
-    need = _least(eligibility.request)
+    need = eligibility.request.least_gpus
     if level <= Locality.RACK:
         return bool(fit.max(initial=0.0) >= need)
     if level is Locality.FLEET or (
@@ -216,14 +216,14 @@ def _never(eligibility: Eligibility) -> list[Reason]:
         wanted = " or ".join(request.cooling)
         sentence = f"needs {wanted} cooling; no GPU of {models} has it{_where(request)}"
         return [Reason(ReasonToken.COOLING_MISMATCH, need, 0.0, request.unit, None, sentence)]
-    best = _inventory(eligibility).best
-    if best < _least(request):
+    best, least = _inventory(eligibility).best, request.least_gpus
+    if best < least:
         within = _WITHIN[request.required]
-        sentence = f"needs {request.told(_least(request))} {within}; the most there are is {best}"
+        sentence = f"needs {request.told(least)} {within}; the most there are is {best}"
         if request.gpus_per_node:
             sentence += f", counting {request.gpus_per_node} of a node"
         return [Reason(
-            ReasonToken.LOCALITY_UNSATISFIABLE, float(_least(request)), float(best), request.unit,
+            ReasonToken.LOCALITY_UNSATISFIABLE, float(least), float(best), request.unit,
             None, sentence,
         )]  # fmt: skip
     return []
@@ -234,15 +234,11 @@ def _where(request: Request) -> str:
         return f" at the site of {request.storage}"
     if request.nodes:
         return f" among the {len(request.nodes)} nodes that it may use"
+    if request.artifact_sites:
+        return f" at {', '.join(request.artifact_sites)}, where the artifacts are that it takes"
     if request.executor:
         return f" in the scheduler {request.executor}"
     return f" at {', '.join(request.sites)}" if request.sites else " in the inventory"
-
-
-def _least(request: Request) -> int:
-    """Return the fewest GPUs that it runs with, in whole nodes where it wants them."""
-    step = request.gpus_per_node or 1
-    return -(-request.min_gpus // step) * step
 
 
 def _all(eligibility: Eligibility, draw: Draw, nodes: Bools) -> Ints:
@@ -271,7 +267,7 @@ class _Lack:
 
     def __init__(self, eligibility: Eligibility, draw: Draw) -> None:
         self._eligibility, self._cluster = eligibility, eligibility.cluster
-        self._draw, self._need = draw, _least(eligibility.request)
+        self._draw, self._need = draw, eligibility.request.least_gpus
         self._nodes, _ = eligibility.node_masks[-1]
         self._within = _WITHIN[eligibility.request.required]
         self._needs = f"needs {eligibility.request.told(self._need)}"
@@ -532,10 +528,9 @@ class _Lack:
 
     def _short_of(self, pool: CandidatePool, selection: Selection) -> tuple[Ints, Floats]:
         """Return the limits that it would break there, with the need at each, W."""
-        nodes, count, gpus = pool.rows(selection)
+        nodes, count, base_w = pool.drawn(selection)
         constants, cluster = self._cluster.constants, self._cluster
-        place = np.searchsorted(nodes, cluster.fleet.gpus.node[gpus])
-        more_w = count * pool.gpu_w - np.bincount(place, constants.base_w[gpus], len(nodes))
+        more_w = count * pool.gpu_w - base_w
         added_w = constants.factor[nodes] * np.maximum(more_w, 0.0) + cluster.first_w(nodes)
         # Half of what rounding up may add: so a placement that is found is also held.
         return cluster.short_of(nodes, added_w + 1.0 / 1024.0)
@@ -573,26 +568,17 @@ class _Lack:
     def _broken(self, rows: Ints, need_w: Any) -> list[Reason]:
         """Return the shortest limit of each kind."""
         worst: dict[ReasonToken, tuple[float, int, float]] = {}
-        for row, need in zip(rows.tolist(), need_w.tolist(), strict=True):
+        short_w = need_w - self._cluster.room_w[rows]
+        for row, need, short in zip(rows.tolist(), need_w.tolist(), short_w.tolist(), strict=True):
             token = self._cluster.topology.limit(row)[0].token
-            short = need - self._cluster.room_w.item(row)
             if token not in worst or short > worst[token][0]:
                 worst[token] = (short, row, need)
         found = [self._limit(token, row, need) for token, (_, row, need) in worst.items()]
         return sorted(found, key=lambda each: PRECEDENCE[each.token])
 
     def _limit(self, token: ReasonToken, row: int, need_w: float) -> Reason:
-        topology, fleet = self._cluster.topology, self._cluster.fleet
-        scope, have_w = topology.scope_of(row), self._cluster.room_w.item(row)
-        kind = scope.kind.replace("_", " ")
-        _, place = topology.limit(row)
-        if scope.kind is ScopeKind.POWER_DOMAIN:
-            kind = DOMAIN_KINDS[fleet.domains.kind[place]]
-        what = f"{kind} {scope.name}"
-        if token is ReasonToken.FEED_REDUNDANCY:
-            what += f" alone if {fleet.domains.paths[fleet.domains.pair[place]]} fails"
-        if token is ReasonToken.COOLING_CAPACITY:
-            what = f"cooling zone {scope.name}"
+        scope, what = self._cluster.topology.named(row)
+        have_w = self._cluster.room_w.item(row)
         sentence = _sentence(need_w, have_w, "W", what)
         return Reason(token, need_w, have_w, "W", scope, sentence, self._evidence)
 

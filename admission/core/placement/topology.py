@@ -10,6 +10,7 @@ order, so that "how much more may this rack draw" is a minimum over a few of its
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 from admission.core.reasons import ReasonToken
 from admission.core.request import Locality
 from fleet.groups import above
-from fleet.tables import LINK_KINDS, FleetArrays, PartTable, Texts
+from fleet.tables import DOMAIN_KINDS, LINK_KINDS, FleetArrays, PartTable, Texts
 from policies.scopes import Scope, ScopeKind
 
 __all__ = ["LimitKind", "Topology", "topology_of"]
@@ -101,20 +102,42 @@ class Topology:
 
     def limit(self, row: int) -> tuple[LimitKind, int]:
         """Return the kind of a limit, and its row in the table of its scope."""
-        kind = next(each for each in self.kinds if row < each.first + each.count)
+        kind = self.kinds[bisect_right(self._lasts, row)]
         return kind, row - kind.first
 
-    def scope_of(self, row: int) -> Scope:
-        """Return where a limit lies."""
-        kind, place = self.limit(row)
-        fleet = self.fleet
+    @cached_property
+    def _lasts(self) -> list[int]:
+        """The row after the last of each kind of limit."""
+        return [each.first + each.count for each in self.kinds]
+
+    def named(self, row: int) -> tuple[Scope, str]:
+        """Return where a limit lies, and what it is in words: "pdu s1/pdu-1 alone if … fails"."""
+        found = self._named.get(row)
+        if found is None:
+            found = self._named[row] = self._name(row)
+        return found
+
+    @cached_property
+    def _named(self) -> dict[int, tuple[Scope, str]]:
+        return {}
+
+    def _name(self, row: int) -> tuple[Scope, str]:
+        fleet, (kind, place) = self.fleet, self.limit(row)
         paths: dict[ScopeKind, Texts] = {
             ScopeKind.RACK: fleet.racks.paths,
             ScopeKind.POWER_DOMAIN: fleet.domains.paths,
             ScopeKind.ZONE: fleet.zones.paths,
             ScopeKind.SITE: fleet.sites.names,
         }
-        return Scope(kind.scope, str(paths[kind.scope][place]))
+        scope, word = Scope(kind.scope, str(paths[kind.scope][place])), str(kind.scope)
+        if kind.scope is ScopeKind.POWER_DOMAIN:
+            word = DOMAIN_KINDS[fleet.domains.kind[place]]
+        elif kind.token is ReasonToken.COOLING_CAPACITY:
+            word = "cooling zone"
+        what = f"{word} {scope.name}"
+        if kind.token is ReasonToken.FEED_REDUNDANCY:
+            what += f" alone if {fleet.domains.paths[fleet.domains.pair[place]]} fails"
+        return scope, what
 
     @cached_property
     def node_site(self) -> Ints:

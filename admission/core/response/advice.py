@@ -147,7 +147,7 @@ class _Adviser:
 
     def _nothing(self) -> Option:
         margin = self._margin(self.now, self.now)
-        left = "" if margin is None else f" {margin:.1%} of its tightest budget is left."
+        left = "" if margin is None else f" {100 * margin:.1f} % of its tightest budget is left."
         return self._option(
             Direction.NOTHING, self.now, 1.0, margin, f"As now: {_gpus(len(self.now.gpus))}.{left}"
         )
@@ -254,7 +254,8 @@ class _Adviser:
         below = self.growing.shrink_below or 0.0
         is_wanted = nothing.margin is not None and nothing.margin < below
         left = "" if nothing.margin is None else (
-            f": {nothing.margin:.1%} of its tightest budget is left, and it wants {below:.1%}"
+            f": {100 * nothing.margin:.1f} % of its tightest budget is left, and it wants "
+            f"{100 * below:.1f} %"
         )  # fmt: skip
         why = left if is_wanted else f"{left}: there is no need" if left else ""
         option = self._option(
@@ -271,15 +272,18 @@ class _Adviser:
         keeps = self.growing.keeps
         if option.margin is not None and option.margin < keeps:
             text = (
-                f"{option.sentence}, and {option.margin:.1%} of its tightest budget left, under "
-                f"the {keeps:.1%} that it has to keep: it would soon be told to give way."
+                f"{option.sentence}, and {100 * option.margin:.1f} % of its tightest budget left, "
+                f"under the {100 * keeps:.1f} % that it has to keep: it would soon be told to give "
+                "way."
             )
             return replace(option, is_possible=False, sentence=text)
         if _gain(option) < _LEAST_GAIN:
             text = f"{option.sentence}: not worth it."
             return replace(option, sentence=text)
         watts = f"{option.added_w / 1e3:+.1f} kW"
-        left = "" if option.margin is None else f", {option.margin:.1%} of its tightest budget left"
+        left = "" if option.margin is None else (
+            f", {100 * option.margin:.1f} % of its tightest budget left"
+        )  # fmt: skip
         return replace(option, sentence=f"{option.sentence}, {watts}{left}.")
 
     def _work(self, placement: Placement) -> float:

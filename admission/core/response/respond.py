@@ -389,12 +389,13 @@ def _sentence(job: _Job, was: Level, level: Level, margin: float, change_w: floa
     if level < was:
         how = "in full" if level is Level.FULL else f"with {smaller}"
         with_it = f"with its {change_w / 1e3:.1f} kW"
-        left = f"{margin:.1%} of the tightest budget is left {with_it}"
+        left = f"{100 * margin:.1f} % of the tightest budget is left {with_it}"
         if math.isinf(margin):
             left = f"caps keep every budget above it, also {with_it}"
         return f"goes on {how}: {left}"
     does = "pauses" if level is Level.PAUSED else f"goes on with {smaller}"
+    below = throttling.below(level) or 0.0
     return (
-        f"{margin:.1%} of the tightest budget is left, under the {throttling.below(level):.1%} "
-        f"from which on it {does}: frees about {-change_w / 1e3:.1f} kW"
+        f"{100 * margin:.1f} % of the tightest budget is left, under the {100 * below:.1f} % from "
+        f"which on it {does}: frees about {-change_w / 1e3:.1f} kW"
     )

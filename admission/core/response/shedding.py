@@ -7,6 +7,7 @@ checkpoint: that is what has to be done again. Pure.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -48,6 +49,8 @@ USUAL_SAVE_S = 60.0
 #: A job that has just written its checkpoint loses this much at least, GPU·s: of those that lose
 #: nothing the larger go first, and so the fewer.
 _LEAST_LOST_GPU_S = 1.0
+#: What all together free counts as so much of it: sums in another order differ by less.
+_ALL = 1.0 - 1e-12
 #: Nodes of the search for the best set. Two hundred candidates take some tens of ms.
 _SEARCH_STEPS = 2_000
 
@@ -155,7 +158,7 @@ def least_loss(candidates: Sequence[Candidate], needs: Sequence[Need], reach: Re
             break
         rows = np.flatnonzero((tiers == tier) & (freed_w > 0).any(axis=1))
         lost = np.array([order[row].lost_gpu_s for row in rows], dtype=np.float64)
-        within_reach_w = np.minimum(left_w, freed_w[rows].sum(axis=0))
+        within_reach_w = np.minimum(left_w, _ALL * freed_w[rows].sum(axis=0))
         chosen[rows[_cover(freed_w[rows], within_reach_w, lost)]] = True
         left_w = np.maximum(asked_w - freed_w[chosen].sum(axis=0), 0.0)
     taken = tuple(each for each, is_in in zip(order, chosen.tolist(), strict=True) if is_in)
@@ -182,15 +185,25 @@ def _cover(freed_w: Floats, need_w: Floats, lost: Floats) -> Ints:
 
 
 def _greedy(freed_w: Floats, need_w: Floats, cost: Floats) -> list[int]:
-    left_w, chosen = need_w.copy(), []
-    free = np.ones(len(cost), dtype=bool)
+    """Return rows that meet ``need_w``: each time the one that meets most of it for its loss.
+
+    With each that is taken the others can only become worth less. So a row is weighed anew when it
+    comes first, and is taken if it still does: few are, where thousands are short at once.
+    """
     scale = np.where(need_w > 0, 1.0 / np.maximum(need_w, ROUNDING_W), 0.0)
-    while (left_w > ROUNDING_W).any():
-        gain = (np.minimum(freed_w, left_w) * scale).sum(axis=1) / cost
-        row = int(np.argmax(np.where(free, gain, -1.0)))
-        chosen.append(row)
-        free[row] = False
-        left_w = np.maximum(left_w - freed_w[row], 0.0)
+    worth = np.minimum(freed_w, need_w) @ scale / cost
+    first = list(zip((-worth).tolist(), range(len(cost)), strict=True))
+    heapq.heapify(first)
+    left_w, chosen = need_w, []
+    while first and (left_w > ROUNDING_W).any():
+        _, row = first[0]
+        anew = (-float(np.minimum(freed_w[row], left_w) @ scale / cost[row]), row)
+        # Pushed in its place it comes first again, or another does.
+        heapq.heapreplace(first, anew)
+        if first[0] == anew:
+            heapq.heappop(first)
+            chosen.append(row)
+            left_w = np.maximum(left_w - freed_w[row], 0.0)
     return chosen
 
 
@@ -198,11 +211,13 @@ def _without_the_needless(
     chosen: list[int], freed_w: Floats, need_w: Floats, cost: Floats
 ) -> list[int]:
     """Leave out, the costliest first, those that are not needed beside the others."""
-    kept = sorted(chosen, key=lambda row: cost[row])
+    kept, kept_w = [], freed_w[chosen].sum(axis=0)
     for row in sorted(chosen, key=lambda row: -cost[row]):
-        others = [each for each in kept if each != row]
-        if (freed_w[others].sum(axis=0) >= need_w - ROUNDING_W).all():
-            kept = others
+        others_w = kept_w - freed_w[row]
+        if (others_w >= need_w - ROUNDING_W).all():
+            kept_w = others_w
+        else:
+            kept.append(row)
     return kept
 
 

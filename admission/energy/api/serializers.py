@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from django.conf import settings
@@ -12,14 +13,15 @@ from accounts.edge.parameters import MomentField
 from admission.core.energy.budgets import Measure, Standing
 from admission.core.energy.rates import MJ_PER_KWH
 from admission.energy import budgets
+from admission.energy.demand import Drawer, Month, MonthPeak
 from admission.energy.models import Budget, Tariff
 from admission.energy.reports import Report, Row, total_of
 from admission.jobs.models import Project
 from fleet.models import Site
 
 __all__ = [
-    "BudgetAskSerializer", "BudgetSerializer", "EnergyReportSerializer", "TariffAskSerializer",
-    "TariffSerializer", "flat", "told",
+    "BudgetAskSerializer", "BudgetSerializer", "DemandChargesSerializer", "EnergyReportSerializer",
+    "TariffAskSerializer", "TariffSerializer", "flat", "flat_demand", "told",
 ]  # fmt: skip
 
 
@@ -112,6 +114,90 @@ def flat(report: dict[str, Any]) -> list[list[Any]]:
     return [head, *lines]
 
 
+class DrawerSerializer(serializers.Serializer[Drawer]):
+    """Who drew a part of a peak."""
+
+    name = serializers.CharField(allow_blank=True)
+    mean_w = serializers.FloatField()
+    share = serializers.FloatField(help_text="Of the peak, and so of the charge")
+    money = serializers.FloatField()
+
+
+class MonthPeakSerializer(serializers.Serializer[MonthPeak]):
+    """The greatest mean of a month so far. Projects and the rest add up to it."""
+
+    at = serializers.DateTimeField(help_text="Where it begins")
+    length_s = serializers.IntegerField(help_text="3600 where minutes of its hour are not there")
+    mean_w = serializers.FloatField()
+    charge = serializers.FloatField()
+    is_shared_by_hour = serializers.BooleanField(
+        help_text="What each drew is known of the hour that it is in alone"
+    )
+    bridged = serializers.FloatField(
+        allow_null=True, help_text="Share of its hour's energy that stands for gaps in readings"
+    )
+    projects = DrawerSerializer(many=True)
+    rest = DrawerSerializer(help_text="Idle and unmanaged work, and what no part explains")
+    racks = DrawerSerializer(many=True, help_text="IT alone, the first 20")
+
+
+class MonthSerializer(serializers.Serializer[Month]):
+    """How the demand charge of a month stands at a site."""
+
+    site = serializers.CharField()
+    start = serializers.DateTimeField()
+    end = serializers.DateTimeField()
+    hours = serializers.IntegerField(help_text="Of the month")
+    past_hours = serializers.IntegerField(help_text="Of these, that are over")
+    closed_hours = serializers.IntegerField(help_text="Of these, that are closed")
+    hours_by_mean = serializers.IntegerField(
+        help_text="Of these, that count by their mean: their minutes are not known"
+    )
+    covered = serializers.FloatField(
+        allow_null=True, help_text="Share of GPU time that was read in closed hours"
+    )
+    peak = MonthPeakSerializer(allow_null=True)
+    next_kw = serializers.FloatField(
+        allow_null=True,
+        help_text="What each kW above the peak costs from now on; null: the month does not go on, "
+        "or no charge is stated now",
+    )
+    interval_min = serializers.IntegerField(allow_null=True, help_text="Over which means are now")
+
+
+class DemandChargesSerializer(serializers.Serializer[dict[str, Any]]):
+    """Demand charges of sites for a calendar month of each."""
+
+    currency = serializers.CharField()
+    sites = MonthSerializer(many=True)
+
+
+_DEMAND_COLUMNS = (
+    "site", "start", "end", "hours", "past_hours", "closed_hours", "hours_by_mean", "covered",
+    "next_kw", "peak_at", "peak_s", "peak_w", "bridged", "charge", "kind", "name", "mean_w",
+    "share", "money",
+)  # fmt: skip
+
+
+def flat_demand(months: Iterable[Month]) -> list[list[Any]]:
+    """Return a line for each that drew a part of a peak, with their names first.
+
+    Projects and the rest add up to the peak; racks are told beside them.
+    """
+    lines: list[list[Any]] = [[*_DEMAND_COLUMNS]]
+    for month in months:
+        peak = month.peak
+        head = [getattr(month, name) for name in _DEMAND_COLUMNS[:9]]
+        if peak is None:
+            lines.append([*head, *[None] * (len(_DEMAND_COLUMNS) - len(head))])
+            continue
+        head += [peak.at, peak.length_s, peak.mean_w, peak.bridged, peak.charge]
+        drawn = [*(("project", each) for each in peak.projects), ("rest", peak.rest)]
+        drawn += [("rack", each) for each in peak.racks]
+        lines += [[*head, kind, d.name, d.mean_w, d.share, d.money] for kind, d in drawn]
+    return lines
+
+
 class TariffSerializer(serializers.ModelSerializer[Tariff]):
     """A tariff of a site. It holds until the next one of the site begins."""
 
@@ -120,7 +206,8 @@ class TariffSerializer(serializers.ModelSerializer[Tariff]):
     class Meta:
         model = Tariff
         fields = (
-            "id", "site", "begins_at", "price_per_kwh", "demand_per_kw", "gpu_hour",
+            "id", "site", "begins_at", "price_per_kwh", "demand_per_kw", "demand_interval_min",
+            "gpu_hour",
             "carbon_g_per_kwh", "pue", "zone", "is_spot", "made_by", "made_at",
         )  # fmt: skip
         read_only_fields = fields
@@ -135,7 +222,8 @@ class TariffAskSerializer(serializers.ModelSerializer[Tariff]):
     class Meta:
         model = Tariff
         fields = (
-            "site", "begins_at", "price_per_kwh", "demand_per_kw", "gpu_hour",
+            "site", "begins_at", "price_per_kwh", "demand_per_kw", "demand_interval_min",
+            "gpu_hour",
             "carbon_g_per_kwh", "pue", "zone", "is_spot",
         )  # fmt: skip
         #: whether it is there already is said by the action
@@ -157,6 +245,11 @@ class BudgetStandingSerializer(serializers.Serializer[Standing]):
     forecast_share = serializers.FloatField(allow_null=True)
     known = serializers.FloatField(
         allow_null=True, help_text="Share of the energy whose rate is known; null: none was used"
+    )
+    unread = serializers.FloatField(
+        allow_null=True,
+        help_text="Share of the time of its GPUs of which no reading tells what they drew: that is "
+        "not in `used`; null: not told",
     )
     hours = serializers.IntegerField(help_text="Of the period")
     closed_hours = serializers.IntegerField(help_text="Of these, that are closed")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import time
+from datetime import datetime
 from typing import Any
 
+from django.conf import settings
 from django.core.exceptions import ValidationError as Invalid
 from django.http import HttpResponse
 from django.utils import timezone
@@ -17,17 +20,20 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from accounts import visibility
 from accounts.cost import dear
 from accounts.edge.csv_text import csv_response
 from accounts.permissions import ViewsFleet, ViewsFleetOrEditsPolicies
-from admission.energy import actions, budgets, reports
+from admission.energy import actions, budgets, demand, reports
 from admission.energy.api.serializers import (
     BudgetAskSerializer,
     BudgetSerializer,
+    DemandChargesSerializer,
     EnergyReportSerializer,
     TariffAskSerializer,
     TariffSerializer,
     flat,
+    flat_demand,
     told,
 )
 from admission.energy.models import Budget, BudgetQuerySet, Tariff
@@ -42,6 +48,7 @@ _PARAMETERS = [
     OpenApiParameter("to", OpenApiTypes.STR, description="Unix s, or ISO 8601; else now"),
 ]  # fmt: skip
 DEFAULT_RANGE = "24h"
+_IS_MONTH = re.compile(r"2\d{3}-(0[1-9]|1[0-2])")
 
 
 class EnergyView(APIView):
@@ -87,6 +94,53 @@ def _report(request: Request) -> dict[str, object]:
         raise serializers.ValidationError({error.field: str(error)}) from error
     except reports.NotForReader as error:
         raise PermissionDenied(str(error)) from error
+
+
+_MONTH = OpenApiParameter(
+    "month", OpenApiTypes.STR,
+    description="Such as 2026-11, in the time zone of each site; else the one that goes on",
+)  # fmt: skip
+
+
+class DemandChargesView(APIView):
+    """Demand charges: the peak of a month at each site, who drew it, and what the next kW costs."""
+
+    permission_classes = (ViewsFleet,)
+
+    @extend_schema(
+        parameters=[_MONTH], responses=DemandChargesSerializer,
+        operation_id="demand_charges_retrieve",
+    )  # fmt: skip
+    def get(self, request: Request) -> Response:
+        """Return how a month stands at the sites that have a demand charge in it."""
+        told = {"currency": settings.ENERGY_CURRENCY, "sites": _months(request)}
+        return Response(DemandChargesSerializer(told).data)
+
+
+class DemandChargesCsvView(APIView):
+    """The same as CSV, by who drew the peaks."""
+
+    permission_classes = (ViewsFleet,)
+
+    @extend_schema(
+        parameters=[_MONTH], responses={(200, "text/csv"): OpenApiTypes.STR},
+        operation_id="demand_charges_csv_retrieve",
+    )  # fmt: skip
+    def get(self, request: Request) -> HttpResponse:
+        """Return a line for each project, for the rest and for each rack of a peak."""
+        return csv_response(flat_demand(_months(request)))
+
+
+def _months(request: Request) -> list[demand.Month]:
+    """Return the months that are asked for. Sites are shared: they are for who sees all jobs."""
+    if not visibility.sees_all(actor_of(request)):
+        raise PermissionDenied("demand charges are of whole sites, shared with other projects")
+    now, asked = timezone.now(), request.query_params.get("month")
+    if not asked:
+        return demand.months(now)
+    if not _IS_MONTH.fullmatch(asked):
+        raise serializers.ValidationError({"month": "give a month such as 2026-11"})
+    return demand.months(now, datetime.fromisoformat(f"{asked}-15T12:00Z"))
 
 
 class TariffViewSet(

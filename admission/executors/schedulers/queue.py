@@ -194,6 +194,7 @@ def _status(lease: Lease) -> WorkStatus:
         checkpoint_at=told.checkpoint_at if told else None,
         signals_seen=told.signals_seen if told else 0,
         signals_done=told.signals_done if told else 0,
+        outputs=tuple(lease.job.report.outputs) if lease.job.told.get("outputs") else (),
         version=lease.version,
     )
 

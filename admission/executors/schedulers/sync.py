@@ -124,7 +124,7 @@ def _nodes(
     told: Sequence[contract.SchedulerNode] | None,
     at: datetime,
 ) -> None:
-    """Write down all nodes. Those that the inventory lacks are left out: they have no GPUs."""
+    """Write down all nodes. Those that the inventory lacks are left out: none is placed there."""
     if told is None:
         return
     down = scheduler.nodes.filter(state=NodeState.DOWN)
@@ -168,7 +168,7 @@ def _nodes(
 
 
 def _jobs(scheduler: Scheduler, report: SchedulerReport, at: datetime) -> None:
-    told = {each.ref: each for each in report.jobs if each.gpus}
+    told = {each.ref: each for each in report.jobs if each.gpus or each.cores}
     rows = SchedulerJob.objects.open().filter(scheduler=scheduler).select_for_update()
     if not report.complete:
         rows = rows.filter(ref__in=[*told, *report.gone])
@@ -232,7 +232,8 @@ def _asks_for(told: contract.SchedulerJob) -> tuple[object, ...]:
     """Return what of a job's specification its scheduler tells, where it waits."""
     return (
         told.comment, told.priority, told.gpus, told.nodes_wanted, told.min_nodes,
-        told.gpus_per_node, told.model, told.time_limit_s, sorted(told.only_nodes),
+        told.gpus_per_node, told.cores, told.mem_bytes, told.model, told.time_limit_s,
+        sorted(told.only_nodes),
     )  # fmt: skip
 
 

@@ -6,7 +6,9 @@ from typing import Any
 
 from rest_framework import serializers
 
-__all__ = ["GoodputSerializer", "JobGoodputSerializer"]
+from admission.goodput.costs import Amount, Cost
+
+__all__ = ["GoodputSerializer", "JobGoodputSerializer", "RestrictionCostSerializer"]
 
 
 class CauseSerializer(serializers.Serializer[dict[str, Any]]):
@@ -58,6 +60,17 @@ class AttemptGoodputSerializer(ProgramSerializer):
     causes = CauseSerializer(many=True)
 
 
+class WaitedSerializer(serializers.Serializer[dict[str, Any]]):
+    """Demand that waited for one reason."""
+
+    reason = serializers.CharField(allow_blank=True, help_text="The dominant one; empty: none told")
+    demand_gpu_s = serializers.FloatField(help_text="GPUs that were waited for, times how long")
+    money = serializers.FloatField(
+        allow_null=True,
+        help_text="What the demand comes to at ENERGY_WAITING_GPU_HOUR; null: that is not stated",
+    )
+
+
 class JobGoodputSerializer(ProgramSerializer):
     """The account of a job. Causes add up to ``gpu_s``; those of no time are left out."""
 
@@ -75,6 +88,10 @@ class JobGoodputSerializer(ProgramSerializer):
     )
     causes = CauseSerializer(many=True)
     attempts = AttemptGoodputSerializer(many=True)
+    currency = serializers.CharField()
+    waiting = WaitedSerializer(
+        many=True, help_text="Of all the time since it was submitted, whatever span is asked for"
+    )
 
 
 class SumsSerializer(ProgramSerializer):
@@ -105,16 +122,10 @@ class GroupSerializer(SumsSerializer):
     )
 
 
-class WaitingSerializer(serializers.Serializer[dict[str, Any]]):
+class WaitingSerializer(WaitedSerializer):
     """Demand that waited. It stands beside causes, and is no part of their sum."""
 
-    reason = serializers.CharField(allow_blank=True, help_text="The dominant one; empty: none told")
-    demand_gpu_s = serializers.FloatField(help_text="GPUs that were waited for, times how long")
     wanted_gpu_s = serializers.FloatField(help_text="Of it, what stood against GPUs that were free")
-    money = serializers.FloatField(
-        allow_null=True,
-        help_text="What the demand comes to at ENERGY_WAITING_GPU_HOUR; null: that is not stated",
-    )
 
 
 class IterationsSerializer(serializers.Serializer[dict[str, Any]]):
@@ -155,3 +166,41 @@ class GoodputSerializer(SumsSerializer):
     groups = GroupSerializer(many=True)
     waiting = WaitingSerializer(many=True)
     iterations = IterationsSerializer(many=True)
+
+
+class AmountSerializer(serializers.Serializer[Amount]):
+    """A sum, and how much of the time it is known of."""
+
+    value = serializers.FloatField(allow_null=True, help_text="Null: it is not known")
+    known = serializers.FloatField(
+        allow_null=True, help_text="The share of the time that it is known of; null: there is none"
+    )
+
+
+class CostSerializer(serializers.Serializer[Cost]):
+    """What a restriction took, in the hours of which there is an account."""
+
+    hours = serializers.IntegerField(help_text="That it touched")
+    missing = serializers.IntegerField(help_text="Of these, over and without an account")
+    open = serializers.IntegerField(help_text="Of these, not over yet")
+    gpu_s = serializers.FloatField(
+        help_text="GPU-seconds: of a cap those that it held back, of a drain those that nobody held"
+    )
+    shared_gpu_s = serializers.FloatField(
+        help_text="Of these, while others asked for the same: the controller, directives, bookings"
+    )
+    kwh = AmountSerializer(help_text="What its projects' GPUs drew in that time")
+    energy = AmountSerializer(help_text="What that energy cost")
+    gpu_hours = AmountSerializer(help_text="The time at the price of a GPU-hour")
+    money = serializers.FloatField(allow_null=True, help_text="Of both, as far as it is known")
+    is_least = serializers.BooleanField(help_text="It may have cost more than is known")
+    is_own = serializers.BooleanField(help_text="Of the reader's own projects alone")
+
+
+class RestrictionCostSerializer(serializers.Serializer[dict[str, Any]]):
+    """What a restriction cost, or why that is not known."""
+
+    restriction = serializers.IntegerField()
+    currency = serializers.CharField()
+    cost = CostSerializer(allow_null=True)
+    not_known = serializers.CharField(allow_blank=True, help_text="Why; empty: it is known")

@@ -1,4 +1,4 @@
-"""``/api/v1/goodput`` and ``/api/v1/jobs/NAME/goodput``: where the time of GPUs went."""
+"""``/api/v1/goodput`` and the like of jobs and restrictions: where the time of GPUs went."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from django.conf import settings
 from django.shortcuts import get_object_or_404
+from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
@@ -19,12 +21,18 @@ from accounts.cost import dear
 from accounts.edge.csv_text import csv_text
 from accounts.edge.parameters import check_names
 from accounts.permissions import ViewsFleet
-from admission.goodput import csv_rows, reading, summing
-from admission.goodput.api.serializers import GoodputSerializer, JobGoodputSerializer
+from accounts.visibility import Visibility
+from admission.goodput import costs, csv_rows, queue, reading, summing
+from admission.goodput.api.serializers import (
+    GoodputSerializer,
+    JobGoodputSerializer,
+    RestrictionCostSerializer,
+)
 from admission.goodput.summing import Asked, By
 from admission.goodput.told import told, told_of_fleet
 from admission.jobs.models import Job
 from fleet.api.actors import actor_of
+from policies.restrictions.models import Restriction
 from telemetry import spans
 
 
@@ -54,7 +62,27 @@ class JobGoodputView(APIView):
             found = None if span is None else reading.of_job(job, span, now)
         except spans.ParameterError as error:
             raise serializers.ValidationError({error.field: str(error)}) from error
-        return Response(JobGoodputSerializer(told(job.name, found)).data)
+        waits = queue.of_job(job, timezone.now())
+        return Response(JobGoodputSerializer(told(job.name, found, waits)).data)
+
+
+class RestrictionCostView(APIView):
+    """What a restriction cost."""
+
+    permission_classes = (ViewsFleet,)
+
+    @extend_schema(responses=RestrictionCostSerializer, operation_id="restriction_cost_retrieve")
+    def get(self, request: Request, pk: int) -> Response:
+        """Show the time of GPUs that it took, by whole hours, with its energy and its money."""
+        user = actor_of(request)
+        row = get_object_or_404(Restriction.objects.seen_by(Visibility(user)), pk=pk)
+        told: dict[str, Any] = {"restriction": pk, "cost": None, "not_known": ""}
+        try:
+            told["cost"] = costs.of_restriction(row, user, timezone.now())
+        except costs.NotKnown as why:
+            told["not_known"] = str(why)
+        told["currency"] = settings.ENERGY_CURRENCY
+        return Response(RestrictionCostSerializer(told).data)
 
 
 class CsvRenderer(BaseRenderer):

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from django.db import IntegrityError
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
+from rest_framework.exceptions import ErrorDetail
 
 from accounts.models import User
 from accounts.visibility import Visibility
 from admission.core.throughput import Unit
-from admission.jobs import checkpoints, elements
+from admission.jobs import checkpoints, elements, projects
 from admission.jobs.limits import Limits, limits_of, waiting_of
 from admission.jobs.models import (
     Attempt,
@@ -363,11 +365,13 @@ class PerUserSerializer(serializers.Serializer[Any]):
 
 
 class ProjectSerializer(serializers.ModelSerializer[Project]):
+    # save(actor=…) makes or changes it, with the entry in the audit log.
     members = serializers.SlugRelatedField(
         slug_field="username",
         queryset=User.objects.filter(is_active=True),
         many=True,
         required=False,
+        error_messages={"does_not_exist": "There is no active user {value}."},
     )
     name = serializers.RegexField(r"\A[a-z0-9]([a-z0-9._-]*[a-z0-9])?\Z", max_length=60)
     weight = serializers.FloatField(default=1.0, min_value=1e-6, max_value=1e6)
@@ -387,6 +391,8 @@ class ProjectSerializer(serializers.ModelSerializer[Project]):
     reserved_w = serializers.SerializerMethodField(help_text="Peak of what runs now, W")
     waiting = serializers.SerializerMethodField(help_text="Phases that wait")
     running = serializers.SerializerMethodField(help_text="Phases that run")
+
+    _TAKEN = "There is a project of this name."
 
     class Meta:
         model = Project
@@ -417,8 +423,23 @@ class ProjectSerializer(serializers.ModelSerializer[Project]):
         if self.instance is not None and name != self.instance.name:
             raise serializers.ValidationError("A project keeps its name.")
         if self.instance is None and Project.objects.filter(name=name).exists():
-            raise serializers.ValidationError("There is a project of this name.", "unique")
+            raise serializers.ValidationError(self._TAKEN, "unique")
         return name
+
+    def create(self, validated_data: dict[str, Any]) -> Project:
+        """Add a project; one that somebody else adds meanwhile is refused as one that is there."""
+        try:
+            return projects.create(validated_data.pop("actor"), **validated_data)
+        except IntegrityError as error:
+            if not Project.objects.filter(name=validated_data["name"]).exists():
+                raise
+            taken = ErrorDetail(self._TAKEN, "unique")
+            raise serializers.ValidationError({"name": [taken]}) from error
+
+    def update(self, instance: Project, validated_data: dict[str, Any]) -> Project:
+        """Change what was given, and nothing else."""
+        validated_data.pop("name", None)
+        return projects.update(validated_data.pop("actor"), instance, **validated_data)
 
     @extend_schema_field(LimitsSerializer)
     def get_limits(self, row: Project) -> dict[str, Any]:

@@ -533,23 +533,19 @@ class ProjectViewSet(
     @extend_schema(responses={201: ProjectSerializer})
     def create(self, request: Request) -> Response:
         """Add a project."""
-        body = self._checked(request)
-        project = projects.create(actor_of(request), **body)
+        project = self._saved(request)
         return Response(self.get_serializer(project).data, status=status.HTTP_201_CREATED)
 
     def partial_update(self, request: Request, name: str) -> Response:
         """Change quota, share, members or description."""
-        project = self.get_object()
-        body = self._checked(request, instance=project, partial=True)
-        projects.update(actor_of(request), project, **body)
+        self._saved(request, instance=self.get_object(), partial=True)
         return self.retrieve(request)
 
-    def _checked(self, request: Request, **given: Any) -> dict[str, Any]:
+    def _saved(self, request: Request, **given: Any) -> Project:
         body = self.get_serializer(data=request.data, **given)
         body.is_valid(raise_exception=True)
-        found: dict[str, Any] = body.validated_data
-        found.pop("name", None) if given else None
-        return found
+        saved: Project = body.save(actor=actor_of(request))
+        return saved
 
 
 class UserLimitsView(APIView):

@@ -6,9 +6,12 @@ import getpass
 import os
 import sys
 from argparse import ArgumentParser
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import click
 from django.core.management.base import BaseCommand, CommandError
 
 from fleet import netbox
@@ -90,7 +93,8 @@ class Command(BaseCommand):
         if ask and not _confirmed():
             raise CommandError("Nothing was changed.")
         try:
-            apply(todo, f"{getpass.getuser()} (command line)")
+            with _bar(todo.rows) as told:
+                apply(todo, f"{getpass.getuser()} (command line)", told=told)
         except StalePlanError as error:
             raise CommandError(str(error)) from error
         self.stdout.write(self.style.SUCCESS("Applied."))
@@ -121,6 +125,16 @@ def _read(file: str) -> Inventory:
         return parse(Path(file).read_bytes(), file)
     except OSError as error:
         raise CommandError(f"{file}: {error.strerror}") from error
+
+
+@contextmanager
+def _bar(rows: int) -> Iterator[Callable[[int], object]]:
+    """Yield what is told of rows that are written: a bar on a terminal, and nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield lambda _rows: None
+        return
+    with click.progressbar(length=rows, file=sys.stderr, label="Rows written") as bar:
+        yield bar.update
 
 
 def _confirmed() -> bool:

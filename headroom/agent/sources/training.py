@@ -70,6 +70,7 @@ class _Rank:
     tokens: int = 0
     loss: float | None = None
     memory_bytes: int = 0
+    flops_per_step: float = 0.0
 
     def add(self, report: RankReport) -> None:
         self.step, self.loss = report.step, report.loss
@@ -81,6 +82,7 @@ class _Rank:
         self.samples += report.samples
         self.tokens += report.tokens
         self.memory_bytes = max(self.memory_bytes, report.memory_bytes)
+        self.flops_per_step = report.flops_per_step
 
     @property
     def lost_share(self) -> float:
@@ -140,6 +142,7 @@ class Fold:
             "tokens_per_s": of_all * sum(rank.tokens / rank.span_s for rank in timed) or None,
             "lost_share": max((rank.lost_share for rank in timed), default=None),
             "rank_mem_bytes": max(rank.memory_bytes for rank in ranks.values()) or None,
+            "flops_per_step": max(rank.flops_per_step for rank in ranks.values()) or None,
             **_steps_of({number: rank for number, rank in ranks.items() if rank.steps}),
         }
 

@@ -25,6 +25,9 @@ _STEP_S = 1.0
 _LOOK_S = 5.0
 #: How long what failed is left alone, s.
 _RETRY_S = 10.0
+#: For so long new queues send less than the link can carry: half a second of packets that wait in a
+#: switch, where control has no way past them, is gone by then.
+_DRAINS_S = 2.5
 #: The guard acts so long after the agent should have, s.
 _GRACE_S = 2.0
 #: How far rates may be off, which ``tc`` writes rounded.
@@ -54,6 +57,7 @@ class _Held:
     tree: tuple[Queue, ...] = ()
     limits: dict[str, LinkLimit] = field(default_factory=dict)
     looked_at: float = 0.0
+    drained_at: float = 0.0
     #: after a failure it is left alone until then, unless others are wanted
     resting_until: float = 0.0
     failed_with: frozenset[str] = frozenset()
@@ -151,10 +155,13 @@ class TrafficKeeper:
 
     def _hold(self, device: str, held: _Held, wanted: Sequence[LinkLimit], now: float) -> None:
         strictest = min(wanted, key=lambda each: each.share)
-        tree = queues(strictest)
+        is_new = not held.tree or self._is_changed(device, held, now)
+        if is_new:
+            held.drained_at = now + _DRAINS_S
+        tree = queues(strictest, is_draining=now < held.drained_at)
         until_s = max(self.leases.ends_at(each.id) for each in wanted)
         self._guard.note(device, until_s + _GRACE_S)
-        if tree != held.tree or self._is_changed(device, held, now):
+        if is_new or tree != held.tree:
             # Written down first: what half succeeds is undone, too.
             held.tree = tree
             self._tc.set(device, tree, self._matches)

@@ -20,6 +20,8 @@ HANDLE = "4864:"
 #: Of the capacity: where a card sends as fast as it can, packets would else wait in the card, which
 #: knows no classes.
 _OF_CAPACITY = 0.98
+#: The same while that drains which was sent before there were shares, and waits further on.
+_OF_CAPACITY_DRAINING = 0.8
 #: HTB takes no rate of nothing, bit/s.
 _LEAST_BITS_PER_S = 8_000
 _WHOLE, _JOBS, _FIRST = 1, 2, 0x10
@@ -73,13 +75,16 @@ def minor_of(traffic_class: TrafficClass) -> int:
     return _FIRST + list(TrafficClass).index(traffic_class)
 
 
-def queues(limit: LinkLimit) -> tuple[Queue, ...]:
+def queues(limit: LinkLimit, *, is_draining: bool = False) -> tuple[Queue, ...]:
     """Return the queues of a link, parents first.
+
+    ``is_draining``: with less than the link can carry, so that what waits in a switch empties.
 
     Where guaranteed shares come to more than there is, all are lowered alike. Classes that the
     limit does not name are sure of nothing and may borrow all.
     """
-    whole = limit.capacity_bits_per_s * _OF_CAPACITY
+    of_capacity = _OF_CAPACITY_DRAINING if is_draining else _OF_CAPACITY
+    whole = limit.capacity_bits_per_s * of_capacity
     jobs = whole * limit.share
     shares = dict.fromkeys(TrafficClass, (0.0, 1.0))
     shares |= {each.name: (each.guaranteed, each.most) for each in limit.classes}

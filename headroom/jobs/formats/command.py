@@ -44,10 +44,10 @@ def convert(
     walltime_s: float | None,
     phase_name: str | None,
 ) -> None:
-    """Print FILE, an sbatch script or a manifest of Kubernetes, as a specification; - is stdin.
+    """Print FILE, an sbatch script or a manifest of Kubernetes or Argo, as a specification.
 
-    With --to a specification is printed as one of these. What cannot come along is told on standard
-    error, each in a line.
+    "-" is standard input. With --to a specification is printed as one of these. What cannot come
+    along is told on standard error, each in a line.
     """
     from headroom.documents import told
     from headroom.jobs.formats.brought import FormatError, Owner
@@ -65,7 +65,10 @@ def convert(
                 click.echo(f"{file}: {each}", err=True)
             _print_spec(brought)
         else:
-            click.echo(_written(text, target, phase_name), nl=False)
+            written, lost = _written(text, target, phase_name)
+            for each in lost:
+                click.echo(f"{file}: {each}", err=True)
+            click.echo(written, nl=False)
     except SpecError as error:
         for problem in error.problems:
             click.echo(f"{file}: {told(problem)}", err=True)
@@ -105,8 +108,8 @@ def _print_spec(brought: Brought) -> None:
     click.echo(_as_yaml(reading.as_json(brought.spec)), nl=False)
 
 
-def _written(text: str, target: str, phase_name: str | None) -> str:
-    """Return one phase of a specification as a script or a manifest."""
+def _written(text: str, target: str, phase_name: str | None) -> tuple[str, list[str]]:
+    """Return one phase of a specification as a script or a manifest, and what it leaves out."""
     from headroom.jobs import reading
     from headroom.jobs.formats import kubernetes, sbatch
     from headroom.jobs.formats.brought import FormatError
@@ -119,8 +122,8 @@ def _written(text: str, target: str, phase_name: str | None) -> str:
     if phase is None:
         raise FormatError(f"it has no phase {phase_name!r}, only {', '.join(names)}")
     if target == _SBATCH:
-        return sbatch.script_of(spec, phase)
-    return _as_yaml(kubernetes.manifest_of(spec, phase))
+        return sbatch.script_of(spec, phase), []
+    return _as_yaml(kubernetes.manifest_of(spec, phase)), kubernetes.left_of(phase)
 
 
 def _as_yaml(values: Any) -> str:

@@ -1,17 +1,21 @@
 """Manifests of Kubernetes as specifications, and phases as jobs for Kueue. Pure.
 
-A pod is what a node runs of a gang: so the GPUs of a pod are those of a node.
+A pod is what a node runs of a gang: so the GPUs of a pod are those of a node, and so are the cores
+of one that asks for no GPU.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headroom.jobs.formats import argo
 from headroom.jobs.formats.brought import Brought, FormatError, Owner
 from headroom.jobs.formats.said import phase_of, said_of
-from headroom.jobs.spec import JobSpec, PhaseSpec, slug
+from headroom.jobs.spec import Gang, JobSpec, PhaseSpec, slug
 from headroom.kueue import names
 from headroom.kueue.pods import asked_of
 from headroom.kueue.reading import comment_of
@@ -23,8 +27,13 @@ GPU = "nvidia.com/gpu"
 _QUEUE = f"{names.KUEUE}/queue-name"
 #: Labels of nodes that say which GPUs they have.
 _PRODUCT = "nvidia.com/gpu.product"
-_KINDS = ("Job", "JobSet", "PyTorchJob")
+_KINDS = ("Job", "JobSet", "PyTorchJob", "Workflow", "WorkflowTemplate")
 _INDEX = "JOB_COMPLETION_INDEX"
+_AMOUNT = re.compile(r"(\d+(?:\.\d*)?)([mkMGTP]|[KMGTP]i)?")
+_FACTORS = {
+    "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15,
+    "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -36,6 +45,8 @@ class _Pods:
     template: Mapping[str, Any]
     job: Mapping[str, Any]
     needs: tuple[str, ...] = ()
+    #: what of it does not come along
+    lost: tuple[str, ...] = ()
 
     @property
     def spec(self) -> Mapping[str, Any]:
@@ -52,9 +63,10 @@ def is_manifest(values: Any) -> bool:
 
 
 def spec_of(document: Mapping[str, Any], owner: Owner, resource: str = GPU) -> Brought:
-    """Return what a Job, a JobSet or a PyTorchJob asks for. ``resource``: what a GPU is called.
+    """Return what a Job, a JobSet, a PyTorchJob or a workflow of Argo asks for.
 
-    Raises :class:`FormatError`.
+    ``resource``: what a GPU is called. Each phase has the words of its own pods. Raises
+    :class:`FormatError`.
     """
     kind, metadata = document.get("kind"), document.get("metadata") or {}
     if kind not in _KINDS:
@@ -62,7 +74,7 @@ def spec_of(document: Mapping[str, Any], owner: Owner, resource: str = GPU) -> B
     try:
         name = metadata.get("name") or metadata.get("generateName") or "job"
         pods = list(_PODS[kind](document.get("spec") or {}, name))
-        said = words.read(comment_of(each.annotations for each in pods))
+        said = [words.read(comment_of([each.annotations])) for each in pods]
         phases, lost = _phases(pods, owner, resource)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, FormatError):
@@ -72,20 +84,20 @@ def spec_of(document: Mapping[str, Any], owner: Owner, resource: str = GPU) -> B
     project = owner.project or slug(metadata.get("namespace", ""), 60)
     if not project:
         raise FormatError("it has no namespace: give --project")
-    job_class = owner.job_class or said.job_class
+    job_class = owner.job_class or next((each.job_class for each in said if each.job_class), "")
     if not job_class:
         raise FormatError(f"no annotation {names.PREFIX}class says its class: give --class")
     values: dict[str, Any] = {
         "project": project,
         "class": job_class,
-        "phases": [phase_of(said, phase) for phase in phases],
+        "phases": [phase_of(its, phase) for its, phase in zip(said, phases, strict=True)],
     }
     if array := _array(document):
         values["array"] = array
     if _QUEUE in labels:
         lost.append(f"the queue {labels[_QUEUE]!r} is left out: quotas are of projects")
-    wrong = [f"of its annotations, {each}" for each in said.wrong]
-    return Brought(values, (*dict.fromkeys(lost), *wrong))
+    wrong = [f"of its annotations, {each}" for its in said for each in its.wrong]
+    return Brought(values, (*dict.fromkeys(lost), *dict.fromkeys(wrong)))
 
 
 # --- Which pods there are ------------------------------------------------------------------------
@@ -123,7 +135,15 @@ def _of_pytorch(spec: Mapping[str, Any], name: str) -> Iterator[_Pods]:
     yield _Pods(name, count, first, spec.get("runPolicy") or {})
 
 
-_PODS = {"Job": _of_job, "JobSet": _of_job_set, "PyTorchJob": _of_pytorch}
+def _of_workflow(spec: Mapping[str, Any], name: str) -> Iterator[_Pods]:
+    for each in argo.tasks_of(spec, name):
+        yield _Pods(each.name, 1, each.template, each.limits, each.needs, each.lost)
+
+
+_PODS = {
+    "Job": _of_job, "JobSet": _of_job_set, "PyTorchJob": _of_pytorch,
+    "Workflow": _of_workflow, "WorkflowTemplate": _of_workflow,
+}  # fmt: skip
 
 
 def _array(document: Mapping[str, Any]) -> str | None:
@@ -147,15 +167,12 @@ def _phases(
 
 def _phase(pods: _Pods, owner: Owner, resource: str, lost: list[str]) -> dict[str, Any]:
     spec = pods.spec
-    of_pod = asked_of(spec, resource)
-    if not of_pod:
-        lost.append(f"{pods.name} asks for no {resource}: a phase has at least one on each node")
-        of_pod = 1
+    lost += pods.lost
     limit_s = spec.get("activeDeadlineSeconds") or pods.job.get("activeDeadlineSeconds")
     walltime_s = owner.walltime_s or limit_s
     if walltime_s is None:
         raise FormatError(f"{pods.name} has no activeDeadlineSeconds: give --walltime")
-    gang: dict[str, Any] = {"gpus": of_pod * pods.count, "gpus_per_node": of_pod}
+    gang = _gang(pods, resource, lost)
     if product := (spec.get("nodeSelector") or {}).get(_PRODUCT):
         lost.append(f"write in gang.models which models of your inventory are {product!r}")
     phase: dict[str, Any] = {
@@ -167,6 +184,31 @@ def _phase(pods: _Pods, owner: Owner, resource: str, lost: list[str]) -> dict[st
     if (retries := pods.job.get("backoffLimit")) is not None:
         phase["restart"] = _restart(retries)
     return phase
+
+
+def _gang(pods: _Pods, resource: str, lost: list[str]) -> dict[str, Any]:
+    if of_pod := asked_of(pods.spec, resource):
+        return {"gpus": of_pod * pods.count, "gpus_per_node": of_pod}
+    resources = _containers(pods.template)[0].get("resources") or {}
+    asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    cores = math.ceil(_amount(asked.get("cpu") or 0))
+    if not cores:
+        lost.append(f"{pods.name} asks for neither {resource} nor cpu: it is given one core")
+    memory = _amount(asked.get("memory") or 0)
+    return {
+        "gpus": 0,
+        "cores": max(cores, 1),
+        **({"nodes": pods.count} if pods.count > 1 else {}),
+        **({"mem_bytes": int(memory)} if memory else {}),
+    }
+
+
+def _amount(text: Any) -> float:
+    """Return how many cores or bytes ``4``, ``"500m"`` or ``"64Gi"`` are."""
+    found = _AMOUNT.fullmatch(str(text))
+    if found is None:
+        raise FormatError(f"{text!r} is no amount of cores or bytes")
+    return float(found[1]) * _FACTORS.get(found[2] or "", 1.0)
 
 
 def _restart(retries: int) -> dict[str, Any]:
@@ -219,21 +261,20 @@ def _containers(template: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def manifest_of(spec: JobSpec, phase: PhaseSpec, resource: str = GPU) -> dict[str, Any]:
     """Return a Job for Kueue's queue of the project's name, with our words in annotations.
 
-    Each pod has the GPUs of a node, and runs the command. Raises :class:`FormatError` where the
-    phase has no image to run, or does not say how many GPUs of a node it takes.
+    Each pod has the GPUs of a node, or the cores, and runs the command. Raises
+    :class:`FormatError` where the phase has no image to run.
     """
     if phase.artifacts.image is None or "@" not in phase.artifacts.image:
         raise FormatError(f"{phase.name}: artifacts.image has no name@sha256:…, which a pod needs")
     if spec.array is not None:
         raise FormatError("an array has no equal among Jobs: give an index of it by hand")
-    per_node = phase.gang.gpus_per_node or phase.gang.gpus
-    pods = phase.gang.gpus // per_node
+    pods, limits = _held(phase.gang, resource)
     container = {
         "name": "main",
         "image": phase.artifacts.image,
         "command": list(phase.command),
         "env": [{"name": name, "value": value} for name, value in phase.env.items()],
-        "resources": {"limits": {resource: per_node}},
+        "resources": {"limits": limits},
     }
     return {
         "apiVersion": "batch/v1",
@@ -256,6 +297,24 @@ def manifest_of(spec: JobSpec, phase: PhaseSpec, resource: str = GPU) -> dict[st
             },
         },
     }
+
+
+def left_of(phase: PhaseSpec) -> list[str]:
+    """Return a sentence for each part of a phase that its manifest does not say."""
+    return [
+        f"{phase.name}: {name} left out: nothing measures or verifies artifacts in pods"
+        for name in ("inputs", "outputs", "promotion")
+        if getattr(phase, name)
+    ]
+
+
+def _held(gang: Gang, resource: str) -> tuple[int, dict[str, int]]:
+    """Return how many pods a gang is, and what each of them holds: GPUs, or cores and memory."""
+    if gang.cores is not None:
+        memory = {"memory": int(gang.mem_bytes)} if gang.mem_bytes else {}
+        return gang.nodes or 1, {"cpu": gang.cores, **memory}
+    per_node = gang.gpus_per_node or gang.gpus
+    return gang.gpus // per_node, {resource: per_node}
 
 
 def _annotations(phase: PhaseSpec, job_class: str) -> dict[str, str]:

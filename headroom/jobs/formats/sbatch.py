@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
+from headroom.jobs.artifacts import variable_of
 from headroom.jobs.formats import shell
 from headroom.jobs.formats.brought import Brought, FormatError, Owner
 from headroom.jobs.formats.said import phase_of, said_of
-from headroom.jobs.spec import JobSpec, PhaseSpec, slug
-from headroom.schedulers import words
+from headroom.jobs.spec import Gang, JobSpec, Output, PhaseSpec, slug
+from headroom.schedulers import declared, words
+from headroom.schedulers.words import Words
 from headroom.slurm.reading import gpus_in, hostnames
 
 __all__ = ["is_script", "script_of", "spec_of"]
@@ -71,6 +76,10 @@ _VARIABLES = {
     "SLURM_PROCID": "$HEADROOM_RANK",
     "SLURM_RESTART_COUNT": "$((HEADROOM_ATTEMPT - 1))",
 }
+#: What measures the artifacts of a job, in its script.
+_MEASURE = "headroom slurm measure"
+#: As much of a comment as bridges tell, characters.
+_LONGEST_COMMENT = 1000
 _SHELLS = ("sh", "bash", "dash", "ksh", "zsh")
 
 
@@ -114,13 +123,16 @@ def spec_of(text: str, owner: Owner) -> Brought:
         raise FormatError("it names no --account: give --project")
     if not job_class:
         raise FormatError("its comment says no class: give --class")
-    name = slug(options.get("job-name", ""), 60) or "job"
+    name = said.phase or slug(options.get("job-name", ""), 60) or "job"
+    outputs, lost_of_artifacts = _made(said, is_array="array" in options)
     phase = {
         "name": name,
         "gang": shape.gang,
         "walltime_s": owner.walltime_s or _seconds(options.get("time", "")),
         "command": command,
     }
+    if outputs:
+        phase["outputs"] = outputs
     if nodes := hostnames(options.get("nodelist", "")):
         phase["locality"] = {"nodes": nodes}
     if "requeue" in options or "no-requeue" in options:
@@ -131,7 +143,25 @@ def spec_of(text: str, owner: Owner) -> Brought:
     if array := options.get("array"):
         values["array"] = array
     wrong = [f"of the words in its comment, {each}" for each in said.wrong]
-    return Brought(values, (*lost, *lost_of_command, *_left(options), *wrong))
+    left = (*lost, *lost_of_command, *lost_of_artifacts, *_left(options), *wrong)
+    return Brought(values, left)
+
+
+def _made(said: Words, *, is_array: bool) -> tuple[list[Any], list[str]]:
+    """Return the outputs that come along, and a sentence for each artifact that does not.
+
+    A phase names phases of its own job alone, and those of other scripts are not among them.
+    """
+    own = [] if is_array else [each for each in said.outputs if each.copy_of is None]
+    others = [
+        *(f"input {each}" for each in said.inputs),
+        *(f"output {each.name}" for each in said.outputs if each not in own),
+        *(["promotion"] if said.promotion is not None else []),
+    ]
+    why = "the elements of an array make none" if is_array else "it names other scripts"
+    hint = "bring all phases into one specification, and say it there"
+    lost = [f"{each} is left out: {why}; {hint}" for each in others]
+    return [msgspec.to_builtins(each) for each in own], lost
 
 
 # --- What a script says --------------------------------------------------------------------------
@@ -267,8 +297,12 @@ def _command(script: _Script, shape: _Shape) -> tuple[list[str], list[str]]:
     """Return the command that each node runs, and what of the script it does otherwise."""
     if not script.is_shell:
         return [*script.interpreter, "-c", script.body], _of_gang(shape, has_steps=False)
-    has_steps = shell.calls(script.body, "srun")
-    body = shell.without_launcher(script.body, "srun", _SRUN) if has_steps else script.body
+    # Machines of Headroom's own measure by themselves.
+    text = "".join(
+        line for line in script.body.splitlines(keepends=True) if line.strip() != _MEASURE
+    )
+    has_steps = shell.calls(text, "srun")
+    body = shell.without_launcher(text, "srun", _SRUN) if has_steps else text
     lost = _of_gang(shape, has_steps=has_steps)
     if shell.calls(body, "mpirun") or shell.calls(body, "mpiexec"):
         lost.append("each node runs the command: start MPI on the first of HEADROOM_NODES alone")
@@ -325,26 +359,49 @@ def script_of(spec: JobSpec, phase: PhaseSpec) -> str:
     """Return a batch script that asks Slurm for what a phase of a job asks for, in our words, too.
 
     Each node runs the command, by srun. Where Headroom stands beside that Slurm, the job is adopted
-    with what the comment says.
+    with what the comment says; it measures what it has made, and finds what it takes in the same
+    variables. Raises :class:`FormatError` for what a comment cannot hold.
     """
-    gang, per_node = phase.gang, phase.gang.gpus_per_node
     options = [f"--job-name={phase.name}", f"--account={spec.project}", f"--time={_limit(phase)}"]
-    if per_node is None:
-        options.append(f"--gpus={gang.gpus}")
-    else:
-        fewest, most = (gang.min_gpus or gang.gpus) // per_node, gang.gpus // per_node
-        nodes = f"{most}" if fewest == most else f"{fewest}-{most}"
-        options += [f"--nodes={nodes}", f"--gpus-per-node={per_node}", "--ntasks-per-node=1"]
+    options += _held(phase.gang)
     if spec.array is not None:
         options.append(f"--array={spec.array}")
     if phase.locality.nodes:
         options.append(f"--nodelist={shlex.quote(','.join(phase.locality.nodes))}")
     if phase.restart.tolerance is not None:
         options.append("--no-requeue" if phase.restart.tolerance == "none" else "--requeue")
-    options.append(f'--comment="{_comment(phase, spec.job_class)}"')
+    options.append(f'--comment="{_comment(spec, phase)}"')
     lines = ["#!/bin/bash", *(f"#SBATCH {each}" for each in options), ""]
     lines += [f"export {name}={shlex.quote(value)}" for name, value in phase.env.items()]
-    return "\n".join([*lines, f"srun {shlex.join(phase.command)}", ""])
+    lines += [f"export {name}={shlex.quote(path)}" for name, path in _taken(spec, phase)]
+    command = f"srun {shlex.join(phase.command)}"
+    works = [f"{command} || exit", _MEASURE] if phase.outputs else [command]
+    return "\n".join([*lines, *works, ""])
+
+
+def _taken(spec: JobSpec, phase: PhaseSpec) -> Iterator[tuple[str, str]]:
+    """Yield the variable and the path of each artifact that a phase takes."""
+    made: dict[tuple[str, str], Output] = {
+        (each.name, output.name): output for each in spec.phases for output in each.outputs
+    }
+    for each in phase.inputs:
+        source = made.get((each.phase, each.output))
+        if path := each.path or (source.path if source else ""):
+            yield variable_of(each.phase, each.output), path
+
+
+def _held(gang: Gang) -> list[str]:
+    """Return the options for what a gang holds: GPUs, or cores on nodes that need have none."""
+    if gang.cores is not None:
+        cores = [f"--nodes={gang.nodes or 1}", "--ntasks-per-node=1"]
+        memory = [f"--mem={math.ceil(gang.mem_bytes / 2**20)}M"] if gang.mem_bytes else []
+        return [*cores, f"--cpus-per-task={gang.cores}", *memory]
+    per_node = gang.gpus_per_node
+    if per_node is None:
+        return [f"--gpus={gang.gpus}"]
+    fewest, most = (gang.min_gpus or gang.gpus) // per_node, gang.gpus // per_node
+    nodes = f"{most}" if fewest == most else f"{fewest}-{most}"
+    return [f"--nodes={nodes}", f"--gpus-per-node={per_node}", "--ntasks-per-node=1"]
 
 
 def _limit(phase: PhaseSpec) -> str:
@@ -352,6 +409,29 @@ def _limit(phase: PhaseSpec) -> str:
     return f"{minutes // 60}:{minutes % 60:02d}:{seconds:02d}"
 
 
-def _comment(phase: PhaseSpec, job_class: str) -> str:
-    said = said_of(phase, job_class)
-    return "headroom: " + " ".join(f"{name}={value}" for name, value in said.items())
+def _comment(spec: JobSpec, phase: PhaseSpec) -> str:
+    said = [*said_of(phase, spec.job_class).items(), *_of_pipeline(spec, phase)]
+    text = "headroom: " + " ".join(f"{name}={value}" for name, value in said)
+    if len(text) > _LONGEST_COMMENT:
+        raise FormatError(
+            f"{phase.name}: what it says takes {len(text)} characters, and a comment has"
+            f" {_LONGEST_COMMENT}: shorten paths"
+        )
+    return text
+
+
+def _of_pipeline(spec: JobSpec, phase: PhaseSpec) -> Iterator[tuple[str, str]]:
+    """Yield the words by which phases that are jobs of their own hand artifacts on."""
+    if not (phase.inputs or phase.outputs or phase.promotion):
+        return
+    if spec.name is None:
+        raise FormatError(
+            f"{phase.name} hands artifacts on, and jobs of Slurm know each other by the name of"
+            " their run: give the specification a name, another one for each run"
+        )
+    yield "pipeline", slug(spec.name, 60)
+    yield "phase", phase.name
+    try:
+        yield from declared.words_of(phase)
+    except ValueError as error:
+        raise FormatError(f"{phase.name}: {error}") from error

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import django_filters
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework import mixins, serializers, status, viewsets
 from rest_framework.decorators import action
+from rest_framework.exceptions import ErrorDetail
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -19,9 +20,9 @@ from accounts.edge import names
 from accounts.edge.errors import WrongState
 from accounts.permissions import ViewsFleetOrEditsPolicies, ViewsFleetOrRunsPlaybooks
 from fleet.api.actors import SeeingView, actor_of
-from policies.incidents import actions, notify, outbox, visible
+from policies.incidents import actions, outbox, visible
 from policies.incidents.api.silences import MatchersField
-from policies.incidents.channels import check_destination
+from policies.incidents.channels import check_destination, shown
 from policies.incidents.channels.content import BadDestination, Destination
 from policies.incidents.models import Delivery, NotificationChannel
 from policies.incidents.outgoing import Forbidden
@@ -35,8 +36,14 @@ else:
     BaseViewSet = viewsets.ModelViewSet
 
 
+#: Actions of the view that write a channel that is there.
+_CHANGING = frozenset({"update", "partial_update", "destroy"})
+
+
 class ChannelSerializer(serializers.ModelSerializer[NotificationChannel]):
     """``secret`` is taken and never shown; ``has_secret`` says whether there is one."""
+
+    # Saved with the ``actor``, by which the entry in the audit log goes.
 
     matchers = MatchersField(required=False, help_text="All have to match; none: everything")
     secret = serializers.CharField(
@@ -63,6 +70,14 @@ class ChannelSerializer(serializers.ModelSerializer[NotificationChannel]):
             "last_error",
         )
         read_only_fields = ("id", "created_at", "failures", "not_before", "last_error")
+        extra_kwargs: ClassVar = {
+            "target": {
+                "help_text": "URL, or email addresses with commas. Of a URL the host alone is shown"
+                " again; given back as it was shown, it is kept"
+            }
+        }
+
+    _TAKEN = "There is a channel of this name."
 
     def validate_name(self, value: str) -> str:
         names.plain(value)
@@ -74,6 +89,8 @@ class ChannelSerializer(serializers.ModelSerializer[NotificationChannel]):
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Refuse where nothing could be sent to, and a secret that would go elsewhere unseen."""
         row = self.instance
+        if row is not None:
+            self._keep_target(row, attrs)
         kind, target, secret = (
             attrs.get(name, getattr(row, name, "")) for name in ("kind", "target", "secret")
         )
@@ -89,6 +106,37 @@ class ChannelSerializer(serializers.ModelSerializer[NotificationChannel]):
             raise serializers.ValidationError({"target": str(error)}) from error
         return attrs
 
+    def _keep_target(self, row: NotificationChannel, attrs: dict[str, Any]) -> None:
+        """Put the address that is there for what is shown of it. One of another kind is none."""
+        if attrs.get("target", shown(row.target)) != shown(row.target):
+            return
+        if row.target and attrs.get("kind", row.kind) != row.kind:
+            message = "Give the address again: it was meant for another kind."
+            raise serializers.ValidationError({"target": message})
+        attrs["target"] = row.target
+
+    def to_representation(self, instance: NotificationChannel) -> dict[str, Any]:
+        """Return the channel, of its address what may be shown."""
+        return {**super().to_representation(instance), "target": shown(instance.target)}
+
+    def create(self, validated_data: dict[str, Any]) -> NotificationChannel:
+        """Add a channel; one that somebody else adds meanwhile is refused as one that is there."""
+        return self._saved(NotificationChannel(), validated_data)
+
+    def update(
+        self, instance: NotificationChannel, validated_data: dict[str, Any]
+    ) -> NotificationChannel:
+        """Change what was given. The caller has locked the row, since secrets belong to targets."""
+        return self._saved(instance, validated_data)
+
+    def _saved(self, channel: NotificationChannel, given: dict[str, Any]) -> NotificationChannel:
+        try:
+            actions.save_channel(given.pop("actor"), channel, **given)
+        except IntegrityError as error:
+            taken = ErrorDetail(self._TAKEN, "unique")
+            raise serializers.ValidationError({"name": [taken]}) from error
+        return channel
+
 
 class ChannelViewSet(BaseViewSet):
     """Where notifications go."""
@@ -98,39 +146,38 @@ class ChannelViewSet(BaseViewSet):
     permission_classes = (ViewsFleetOrEditsPolicies,)
     filterset_fields: list[str] = []
 
+    def get_queryset(self) -> QuerySet[NotificationChannel]:
+        """Return the channels; one that is changed is locked until that is done."""
+        rows: QuerySet[NotificationChannel] = super().get_queryset()
+        return rows.select_for_update() if self.action in _CHANGING else rows
+
     @transaction.atomic
+    def update(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """Change a channel."""
+        return super().update(request, *args, **kwargs)
+
+    @transaction.atomic
+    def destroy(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """Delete a channel."""
+        return super().destroy(request, *args, **kwargs)
+
     def perform_create(self, serializer: BaseSerializer[NotificationChannel]) -> None:
-        self._save("create", serializer)
+        serializer.save(actor=actor_of(self.request))
 
-    @transaction.atomic
     def perform_update(self, serializer: BaseSerializer[NotificationChannel]) -> None:
-        self._save("change", serializer)
+        serializer.save(actor=actor_of(self.request))
 
-    def _save(self, what: str, serializer: BaseSerializer[NotificationChannel]) -> None:
-        # Somebody has looked at it: what failed before is tried again.
-        before = None if serializer.instance is None else audit.state(serializer.instance)
-        channel = serializer.save(failures=0, not_before=None, last_error="")
-        actions.record_channel(actor_of(self.request), what, channel, before, audit.state(channel))
-
-    @transaction.atomic
     def perform_destroy(self, instance: NotificationChannel) -> None:
-        actions.record_channel(
-            actor_of(self.request), "delete", instance, audit.state(instance), None
-        )
-        instance.delete()
+        actions.delete_channel(actor_of(self.request), instance)
 
     @extend_schema(request=None, responses={202: None})
     @action(detail=True, methods=["post"])
     def test(self, request: Request, pk: str) -> Response:
         """Send a test message there. Whether it arrived stands in /api/v1/notifications."""
-        channel, actor, now = self.get_object(), actor_of(request), timezone.now()
-        if not channel.enabled:
-            raise WrongState(f"{channel.name} is switched off: switch it on first.")
-        body = f"Asked for by {actor.get_username()}. Nothing is wrong."
-        key = f"headroom-test-{channel.pk}-{now.timestamp():.6f}"
-        with transaction.atomic():
-            notify.send([channel.name], "Test message of Headroom", body, key=key, now=now)
-            audit.record(actor, "channel.test", channel.name, kind=channel.kind)
+        try:
+            actions.send_test(actor_of(request), self.get_object(), now=timezone.now())
+        except actions.WrongState as error:
+            raise WrongState(str(error)) from error
         return Response(status=status.HTTP_202_ACCEPTED)
 
 

@@ -6,12 +6,13 @@ clock to a request. :mod:`policies.incidents.channels.email` alone sends by itse
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 
 from policies.incidents.channels import alertmanager, email, pagerduty, slack, webhook
 from policies.incidents.channels.content import Content, Destination, HttpRequest
 
-__all__ = ["PREPARE", "check_destination", "email"]
+__all__ = ["PREPARE", "check_destination", "email", "shown"]
 
 #: By kind: the request that tells of a content.
 PREPARE: Mapping[str, Callable[[Content, Destination, float], HttpRequest]] = {
@@ -27,8 +28,18 @@ _CHECKS: Mapping[str, Callable[[Destination], None]] = {
     "pagerduty": pagerduty.check,
     "alertmanager": alertmanager.check,
 }
+_URL = re.compile("(https?://[^/?#]+)/?(.*)", re.DOTALL | re.IGNORECASE)
 
 
 def check_destination(kind: str, destination: Destination) -> None:
     """Raise BadDestination or outgoing.Forbidden where nothing could be sent there."""
     _CHECKS[kind](destination)
+
+
+def shown(target: str) -> str:
+    """Return what people may see of an address: of a URL where it goes.
+
+    The rest of a URL is often a key: whoever has that of a Slack webhook may write to its channel.
+    """
+    found = _URL.fullmatch(target)
+    return f"{found[1]}/\N{HORIZONTAL ELLIPSIS}" if found is not None and found[2] else target

@@ -60,11 +60,19 @@ class FindingSerializer(serializers.Serializer[Any]):
     needed = NumberField(help_text="Of which so much is enough")
 
 
+class OtherWorkSerializer(serializers.Serializer[Any]):
+    """Jobs of each arm that did other work than before the change, and tell less meanwhile."""
+
+    changed = serializers.IntegerField()
+    control = serializers.IntegerField()
+
+
 class JudgementSerializer(serializers.Serializer[Any]):
     verdict = serializers.ChoiceField(VERDICTS)
     why = serializers.CharField()
     covered = serializers.FloatField(help_text="Share of the changed GPUs that it speaks for")
     blocks = serializers.IntegerField()
+    other_work = OtherWorkSerializer()
     at = serializers.DateTimeField()
     findings = FindingSerializer(many=True)
 

@@ -81,6 +81,7 @@ class EpisodeSerializer(serializers.ModelSerializer[RuleEpisode]):
 class ReplaySerializer(serializers.ModelSerializer[RuleReplay]):
     rule = serializers.CharField(source="version.name", read_only=True)
     version = serializers.IntegerField(source="version.number", read_only=True)
+    whole_s = serializers.FloatField(read_only=True, help_text="The length of its span, s")
 
     class Meta:
         model = RuleReplay
@@ -91,6 +92,8 @@ class ReplaySerializer(serializers.ModelSerializer[RuleReplay]):
             "start_at",
             "end_at",
             "state",
+            "done_s",
+            "whole_s",
             "by",
             "created_at",
             "finished_at",

@@ -1,12 +1,11 @@
 """The example under what a test forces on it; each rank writes down what its time went to.
 
 Until a step of the plan its ranks wait for data, one of them is slower than the other, or the GPUs
-run at the speed that stands in a file. ``forced.py PLAN …``: PLAN is the JSON of :class:`Plan`.
+run at the speed that stands in a file. ``forced.py PLAN …``: PLAN is the JSON of a Plan.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
 import time
@@ -16,38 +15,13 @@ import msgspec
 
 from bench.stack import REPOSITORY
 from headroom import training
+from tests.integration.agent.plans import Plan
 
 sys.path.insert(0, str(REPOSITORY / "examples" / "ddp"))
 
 import train
 
-__all__ = ["Forced", "Plan", "Wait"]
-
-
-class Wait(msgspec.Struct, frozen=True):
-    """Something that takes ``s`` of each step from the step ``first`` up to ``end``."""
-
-    first: int
-    end: int
-    s: float
-
-    def at(self, step: int) -> float:
-        return self.s if self.first <= step < self.end else 0.0
-
-
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is forced on a run. ``compute_s``: what a step takes on a rank at full speed."""
-
-    folder: str
-    compute_s: float
-    straggler: Wait
-    data: Wait
-
-    def speed(self) -> float:
-        """Return the speed of the GPUs now, 0 to 1: what a cap leaves of their clock."""
-        with contextlib.suppress(OSError, ValueError):
-            return float((Path(self.folder) / "speed").read_text())
-        return 1.0
+__all__ = ["Forced"]
 
 
 class Forced(train.Trainer):

@@ -106,8 +106,10 @@ class AgentProcess:
                 self.kill()
 
 
-def wait_for(condition: Callable[[], object], limit_s: float = 60.0) -> None:
+def wait_for(
+    condition: Callable[[], object], limit_s: float = 60.0, *, every_s: float = 0.02
+) -> None:
     deadline = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
+        time.sleep(every_s)

@@ -13,9 +13,7 @@ import pytest
 from django.db import connection, connections
 from pytest_django.live_server_helper import LiveServer
 
-from fleet import snapshot
 from telemetry import stream
-from telemetry.directory import invalidate_scopes
 from telemetry.writer import Writer
 from tests import owner
 from tests.builders.fleet import SmallFleet, small_fleet
@@ -25,18 +23,13 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture(autouse=True)
-def clean_stores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An empty Redis, and caches that do not remember the last test's database."""
-    stream.connection().flushall()
-    invalidate_scopes()
-    snapshot.invalidate()
-    monkeypatch.setattr("telemetry.tasks.write.delay", lambda shard: None)
+def clean_stores(clean_stores: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing but the test's own database, whose readings are committed."""
     # A server thread that kept its connection would keep the tests' database from being dropped.
     monkeypatch.setitem(connections.settings["default"], "CONN_MAX_AGE", 0)
     empty_sample_tables()
     yield
     empty_sample_tables()
-    snapshot.invalidate()
 
 
 def empty_sample_tables() -> None:

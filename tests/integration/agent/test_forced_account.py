@@ -21,8 +21,8 @@ import pytest
 
 from bench.stack import Stack, running
 from headroom.client import Client
-from tests.integration.agent.forced import Plan, Wait
 from tests.integration.agent.loops import Job, wait_for, written
+from tests.integration.agent.plans import Plan, Wait
 from tests.integration.faults.agents import RealAgent, enroll
 
 pytestmark = [

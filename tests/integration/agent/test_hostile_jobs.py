@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from headroom.work.contract import Input, SignalKind, SignalOrder
+from headroom.work.contract import Input, Output, SignalKind, SignalOrder
 from headroom.work.inputs import WHOLE, digest_of
 from headroom.work.launch import why_no_view
 from headroom.work.users import can_change_user
@@ -312,6 +312,23 @@ def test_inputs_are_verified_in_the_view_of_the_job(place: Workplace) -> None:
     key = attack(place, "inputs", 'cat "$HEADROOM_INPUTS"; echo done', inputs=[good])
     report = place.until(key, "ended")
     assert (report.exit_code, '"is_verified": true' in report.log_tail) == (0, True)
+
+
+def test_outputs_are_measured_by_the_job_and_tell_nothing_that_it_may_not_read(
+    place: Workplace,
+) -> None:
+    made = Output(name="model", path=f"/tmp/{place.folder.name}-model")
+    secret = Output(name="secret", path=str(place.token))
+    key = place.run("makes", f"printf weights > {made.path}", project="evil", outputs=[made])
+    (found,) = place.until(key, "ended").outputs
+    # Its own /tmp: nobody else has the file that was measured.
+    assert not Path(made.path).exists()
+    assert (found.name, found.size_bytes) == ("model", 7)
+    assert found.digest == f"{WHOLE}{hashlib.sha256(b'weights').hexdigest()}"
+    key = place.run("claims", "true", project="evil", outputs=[secret])
+    report = place.until(key, "ended")
+    assert (report.exit_code, report.outputs) == (126, [])
+    assert report.text.startswith(f"output secret: {place.token} cannot be read: Permission denied")
 
 
 RIGHTS = """

@@ -140,10 +140,15 @@ def test_a_restriction_that_ends_is_undone_and_told(
     far.answer([limit_of(line), limit_of(line, share=0.5)])
     wait_for(lambda: ("limit-0.5", "applied") in _told(far))
     ceil = f"ceil {0.5 * 0.98 * BITS_PER_S / 1e3:.0f}Kbit"
-    assert ceil in line.at_node("tc", "class", "show", "dev", line.interface)
+    # Less at first, until what waits in the router has gone.
+    wait_for(lambda: ceil in _classes(line))
     far.answer([limit_of(line)])
     wait_for(lambda: ("limit-0.5", "restored") in _told(far))
-    assert ceil not in line.at_node("tc", "class", "show", "dev", line.interface)
+    assert ceil not in _classes(line)
+
+
+def _classes(line: Line) -> str:
+    return line.at_node("tc", "class", "show", "dev", line.interface)
 
 
 def _told(far: FarEnd) -> list[tuple[str, str]]:

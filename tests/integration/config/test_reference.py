@@ -6,7 +6,6 @@ import json
 from io import StringIO
 from pathlib import Path
 
-import jsonschema
 import msgspec
 import pytest
 import yaml
@@ -16,6 +15,7 @@ from drf_spectacular.drainage import GENERATOR_STATS
 from config.management.commands import reference
 from headroom.contracts import TelemetryAck
 from tests.builders.batches import make_batch
+from tests.json_schema import validator
 
 
 @pytest.fixture(scope="module")
@@ -73,15 +73,15 @@ def test_check_shows_the_difference_and_writes_nothing(folder: Path) -> None:
 def test_the_schema_takes_a_batch_and_refuses_a_wrong_one() -> None:
     schema = json.loads(reference.telemetry_schema())
     batch = json.loads(msgspec.json.encode(make_batch("oslo-a01-n1", "oslo-a01-n1")))
-    validator = jsonschema.Draft202012Validator(schema)
-    validator.validate(batch)
-    assert not validator.is_valid({**batch, "seq": 0})
-    assert not validator.is_valid({**batch, "extra": 1})
+    held_to = validator(schema)
+    held_to.validate(batch)
+    assert not held_to.is_valid({**batch, "seq": 0})
+    assert not held_to.is_valid({**batch, "extra": 1})
 
 
 def test_the_schema_knows_the_answers() -> None:
     schema = json.loads(reference.telemetry_schema())
     answer = json.loads(msgspec.json.encode(TelemetryAck(durable_seq=1, received_at=2.0)))
     of_answer = {**schema, "$ref": "#/$defs/TelemetryAck"}
-    jsonschema.Draft202012Validator(of_answer).validate(answer)
+    validator(of_answer).validate(answer)
     assert "ErrorBody" in schema["$defs"]

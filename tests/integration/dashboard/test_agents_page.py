@@ -32,8 +32,8 @@ def opened(client: Client, query: str = "") -> str:
 
 
 def names_of(html: str) -> list[str]:
-    body = html[html.index("<tbody>") : html.index("</tbody>")]
-    return re.findall(r'<th scope="row" class="name"><span class="clip" title="([^"]+)"', body)
+    body = html[html.index("<tbody") : html.index("</tbody>")]
+    return re.findall(r'<th scope="row" class="name"[^>]*><span class="clip" title="([^"]+)"', body)
 
 
 @pytest.fixture

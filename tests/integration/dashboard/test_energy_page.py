@@ -116,14 +116,54 @@ def test_the_page_of_a_job_says_what_it_came_to(ledger: Ledger) -> None:
     assert "1.40 kWh" in opened(client, "/live/jobs/llama/goodput")
 
 
-def test_budgets_show_what_is_used_to_those_who_may_know_of_the_project(ledger: Ledger) -> None:
-    ledger.close()
+def made_budget(ledger: Ledger, project: str, amount: float, *warn_at: float) -> int:
     given = {
-        "measure": "kwh", "amount": 2.0, "begins_at": ledger.hour, "warn_at": [0.5],
+        "measure": "kwh", "amount": amount, "begins_at": ledger.hour, "warn_at": [*warn_at],
         "ends_at": ledger.hour + 8 * HOUR,
     }  # fmt: skip
-    vision = Project.objects.get(name="vision")
-    row = budgets.make(make_user(Role.OPERATOR), vision, given, now=ledger.hour)
+    row = budgets.make(
+        make_user(Role.OPERATOR), Project.objects.get(name=project), given, now=ledger.hour
+    )
+    return row.pk
+
+
+def test_budgets_show_what_is_used_to_those_who_may_know_of_the_project(ledger: Ledger) -> None:
+    ledger.close()
+    number = made_budget(ledger, "vision", 2.0, 0.5)
     html = opened(client_of(Role.VIEWER))
-    assert f"vision {row.pk} 2.0 kWh at least 70 %" in html
+    assert f"vision {number} 2.0 kWh at least 70 %" in html
     assert "at least 70 %" not in opened(client_of(Role.ML_USER))
+
+
+def test_the_page_of_a_project_has_its_budgets_and_no_others(ledger: Ledger) -> None:
+    ledger.close()
+    number = made_budget(ledger, "vision", 2.0, 1.0, 0.5)
+    other = made_budget(ledger, "text", 9.0, 0.9)
+    html = opened(client_of(Role.VIEWER), "/projects/vision/")
+    assert f"{number} 2.0 kWh at least 70 % 560 % 50 %, 100 %" in html
+    assert "9.0 kWh" not in html
+    assert f"{other} 9.0 kWh" in opened(client_of(Role.VIEWER), "/projects/text/")
+
+
+def test_demand_charges_tell_the_peak_who_drew_it_and_what_the_next_kilowatt_costs(
+    ledger: Ledger,
+) -> None:
+    given = {"demand_per_kw": 10.0}
+    actions.make_tariff(
+        make_user(Role.OPERATOR), Site.objects.get(), ledger.hour - HOUR, given, now=ledger.hour
+    )
+    site = ledger.close()
+    html = opened(client_of(Role.VIEWER))
+    assert site.peak_w is not None
+    assert site.peak_at is not None
+    at = f"{site.peak_at:%Y-%m-%d %H:%M} UTC"
+    assert f"oslo {site.peak_w / 1000:.1f} 15 {at} {site.demand:.2f} 10.00 vision 70 %" in html
+    assert "oslo/A01 100 % 1 of" in html
+    # Four of eight GPUs were read, all hour.
+    assert "hours not closed, 50.0 % of GPU time not read" in html
+    assert "Demand charges" not in opened(client_of(Role.ML_USER))
+
+
+def test_without_a_demand_charge_there_is_no_table_of_them(ledger: Ledger) -> None:
+    ledger.close()
+    assert "Demand charges" not in opened(client_of(Role.VIEWER))

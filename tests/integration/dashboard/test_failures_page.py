@@ -6,8 +6,9 @@ import pytest
 from django.test import Client
 
 from accounts.roles import Role
+from telemetry.models import Agent, AgentSilence
 from tests.builders.accounts import client_of
-from tests.integration.admission.failures.scenes import end_job, two_nodes, xid
+from tests.integration.admission.failures.scenes import at, end_job, two_nodes, xid
 from tests.integration.dashboard.test_throttle_page import text_of
 
 pytestmark = pytest.mark.django_db
@@ -64,6 +65,15 @@ def test_a_failure_from_before_its_node_was_observed_is_told_apart() -> None:
     assert "(not observed then)" in text
     assert "1 failure fell outside of observed time" in text
     assert "over 13 d" in text
+
+
+def test_silences_are_told_where_rates_are() -> None:
+    two_nodes()
+    agent = Agent.objects.get()
+    AgentSilence.objects.create(agent=agent, since=at(48.0), until=at(24.0))
+    text = opened()
+    assert "Their agents were silent for 10 % of the time since they were first heard" in text
+    assert "No failure on 4 GPUs in the 9 d for which they were observed" in text
 
 
 def test_rates_can_be_by_rack() -> None:

@@ -16,10 +16,13 @@ from pytest_django import DjangoAssertNumQueries
 
 from accounts.roles import Role
 from admission.allocation import open_attempts
-from dashboard import moments, state
+from dashboard import live, moments, sites, state
+from dashboard.scale import OVER
+from dashboard.tightest import Soonest
 from fleet.models import CoolingZone, Rack, Site
 from telemetry.directory import invalidate_scopes
 from telemetry.models import Agent
+from telemetry.summary import DIMENSIONS
 from tests.builders.accounts import make_user
 from tests.builders.agents import make_agent
 from tests.builders.fleet import SmallFleet
@@ -27,6 +30,7 @@ from tests.builders.jobs import make_attempt, make_job
 from tests.builders.policies import lower_budget
 from tests.html import html_of
 
+WORDS = (*DIMENSIONS, *live.SHARED)
 PAGES = ["/", "/live/pulse", "/live/fleet", "/live/fleet/panel"]
 
 
@@ -53,6 +57,18 @@ def answer_of(html: str) -> str:
     found = re.search(r'<h1 class="answer">(.*?)</h1>', html, re.DOTALL)
     assert found is not None
     return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", found[1])).strip()
+
+
+def test_of_readings_that_are_old_it_says_not_that_nothing_throttles(
+    viewer: Client, small: SmallFleet
+) -> None:
+    small.report(at=time.time() - 3600, throttle=0x24)
+    html = page(viewer)
+    assert "what throttles is not known" in answer_of(html)
+    assert "nothing throttling" not in html
+    rack = page(viewer, f"/racks/{small.racks['oslo/A01'].pk}/")
+    assert "what throttles is not known" in answer_of(rack)
+    assert "sw_power_cap" not in answer_of(rack)
 
 
 @pytest.mark.parametrize("url", PAGES)
@@ -134,6 +150,52 @@ def test_a_site_and_its_feeds_go_by_what_restrictions_leave(
     assert "a restriction leaves 48.0 kW" in text
     assert "28.8 of 20.0 kW 8.8 kW over" in text
     assert text.count("restriction leaves") == 1
+
+
+def test_a_pair_that_one_half_could_not_carry_is_the_tightest(
+    viewer: Client, small: SmallFleet
+) -> None:
+    small.report(power_w=700.0)
+    lower_budget("power_domain", "oslo/feed-a1", 50_000)
+    html = page(viewer)
+    # Each half carries 28.8 kW, one alone 57.6.
+    assert "tightest: feed-a1 if feed-b1 fails, 7.6 kW over" in answer_of(html)
+    assert re.search(r'class="bad"\s*>7\.6 kW over', html)
+    columns = racks(viewer, "/live/fleet?site=oslo")
+    assert (set(columns["level"]), set(columns["tightest"])) == ({OVER}, {-15})
+    assert {WORDS[code] for code in columns["dimension"]} == {"its feed if the other fails"}
+
+
+def test_all_racks_of_a_zone_that_is_over_are_red(viewer: Client, small: SmallFleet) -> None:
+    CoolingZone.objects.filter(site=small.sites["oslo"]).update(capacity_w=50_000.0)
+    invalidate_scopes()
+    small.report(power_w=700.0)
+    columns = racks(viewer, "/live/fleet?site=oslo")
+    assert (set(columns["level"]), set(columns["tightest"])) == ({OVER}, {-15})
+    assert {WORDS[code] for code in columns["dimension"]} == {"its cooling zone"}
+    assert OVER not in racks(viewer, "/live/fleet?site=bergen")["level"]
+
+
+def test_a_budget_that_is_claimed_to_be_exceeded_is_told_in_red(
+    viewer: Client, small: SmallFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small.report()
+    when = "between 14:20 and 14:50 UTC (8 of 10)"
+    zone = Soonest("zone hall-1", "/places/zone/oslo/hall-1/", when)
+    monkeypatch.setattr(sites, "soonest_at", lambda _view, row: zone if row else None)
+    html = re.sub(r"\s+", " ", page(viewer))
+    assert f"zone hall-1 would be over {when}" in answer_of(html)
+    assert 'class="bad" href="/places/zone/oslo/hall-1/"' in html
+
+
+def test_of_many_sites_the_tightest_place_of_all_is_told(viewer: Client, small: SmallFleet) -> None:
+    for name in ("narvik", "tromso", "alta"):
+        Site.objects.create(name=name)
+    hot = small.nodes_of("oslo/A02")
+    small.report(temp_c=lambda node, _: 91.0 if node in hot else 60.0)
+    answer = answer_of(page(viewer))
+    assert "5 sites" in answer
+    assert "tightest: oslo, rack A02, 4 °C over its slowdown limit" in answer
 
 
 def test_throttling_and_stale_agents_are_counted_by_site(viewer: Client, small: SmallFleet) -> None:
@@ -394,3 +456,76 @@ def test_a_rack_is_over_its_budget_by_what_it_draws_alone(
     moments.invalidate()
     open_attempts.invalidate()
     assert racks(viewer)["load_kw"][place] == 12.0
+
+
+def order_of(html: str) -> list[int]:
+    return [int(i) for i in re.findall(r'data-rack="(\d+)"', html)]
+
+
+def test_the_worst_racks_come_first_on_request_and_their_rows_and_sites_with_them(
+    viewer: Client, small: SmallFleet
+) -> None:
+    degrees = {"oslo/B02": 84.0, "oslo/B01": 80.0, "oslo/A03": 79.0}
+    temps = {n: t for rack, t in degrees.items() for n in small.nodes_of(rack)}
+    small.report(temp_c=lambda node, _: temps.get(node, 60.0))
+    html = page(viewer, "/?metric=heat&order=worst")
+    first = [small.racks[each].pk for each in ("oslo/B02", "oslo/B01", "oslo/B03", "oslo/A03")]
+    assert order_of(html)[:4] == first
+    assert sorted(order_of(html)) == sorted(order_of(page(viewer, "/?metric=heat")))
+    assert "In the order of" in html
+    assert "?metric=power&amp;order=worst" in html
+    assert order_of(page(viewer, "/?order=nonsense")) == racks(viewer)["id"]
+
+
+def test_racks_of_which_nothing_is_known_come_last(viewer: Client, small: SmallFleet) -> None:
+    small.report(only=small.nodes_of("oslo/B03"))
+    html = page(viewer, "/?metric=heat&order=worst&site=oslo")
+    assert order_of(html)[0] == small.racks["oslo/B03"].pk
+
+
+def test_each_row_tells_its_load_and_what_its_tightest_rack_has_left(
+    viewer: Client, small: SmallFleet
+) -> None:
+    hot = small.nodes_of("oslo/A02")
+    small.report(power_w=400.0, temp_c=lambda node, _: 91.0 if node in hot else 60.0)
+    html = page(viewer, "/?site=oslo")
+    # Three racks of 6 kW, of 12 each.
+    assert re.findall(r'<p class="row-sum">([^<]+)</p>', html) == [
+        "18.0 of 36.0 kW · tightest 8 % over",
+        "18.0 of 36.0 kW · tightest 38 % left",
+    ]
+
+
+def test_a_site_tells_the_cooling_zones_with_the_least_left(
+    viewer: Client, small: SmallFleet
+) -> None:
+    site = small.sites["oslo"]
+    CoolingZone.objects.filter(site=site).update(capacity_w=30_000.0)
+    for number in range(4):
+        CoolingZone.objects.create(site=site, name=f"spare-{number}", capacity_w=1e6)
+    invalidate_scopes()
+    small.report(power_w=400.0)
+    html = page(viewer, "/?site=oslo")
+    told = re.findall(r'id="tile-\d+-zone-\d"\s+href="([^"]+)"', html)
+    assert told[0] == "/places/zone/oslo/hall-1/"
+    assert len(told) == 3
+    assert re.search(r'nowrap bad"\s*>6\.0 kW over', html)
+    assert '?show=zones"' in html
+
+
+def test_a_large_power_tree_is_collapsed_below_what_feeds_a_site(
+    viewer: Client, small: SmallFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small.report(power_w=700.0)
+    lower_budget("power_domain", "oslo/feed-b1", 20_000)
+    monkeypatch.setattr(sites, "MOST_DOMAINS", 5)
+    html = page(viewer)
+    tree = re.sub(r"\s+", " ", html[html.index('id="power-tree"') :])
+    words = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", tree))
+    assert "3 power domains" not in words
+    assert "2 power domains below, tightest: feed-b1 , 8.8 kW over" in words
+    assert 'href="/places/power_domain/oslo/feed-b1/"' in tree
+    assert "feed-a1 28.8 of" not in words
+    # One site alone is small enough.
+    alone = page(viewer, "/?site=oslo")
+    assert "power domains below" not in alone

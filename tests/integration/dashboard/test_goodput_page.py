@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from django.test import Client
@@ -11,6 +12,7 @@ from django.test import Client
 from accounts.roles import Role
 from admission.goodput.models import AccountedHour, HourSteps, HourWait
 from admission.jobs.models import Project
+from dashboard import units
 from fleet import snapshot
 from tests.builders.accounted import last_hour, write_account
 from tests.builders.accounts import client_of, make_user
@@ -55,6 +57,21 @@ def an_ml_user(project: str) -> Client:
     client = Client()
     client.force_login(user)
     return client
+
+
+def test_what_waited_has_its_cost_where_that_is_stated(hour: datetime, settings: Any) -> None:
+    Project.objects.create(name="vision")
+    make_node("n1")
+    snapshot.fresh()
+    assert f"GpuShortage 4.0 0.5 {units.DASH}" in opened(client_of(Role.VIEWER))
+    said = "Waited for 4.00 GPU-hours: 100 % GpuShortage."
+    unknown = "What that costs is not known: ENERGY_WAITING_GPU_HOUR is not stated"
+    assert f"{said} {unknown}" in opened(client_of(Role.VIEWER), "/projects/vision/")
+    settings.ENERGY_WAITING_GPU_HOUR = 1.5
+    assert "GpuShortage 4.0 0.5 6.00" in opened(client_of(Role.VIEWER))
+    page = opened(client_of(Role.VIEWER), "/projects/vision/")
+    assert f"{said} That comes to 6.00 USD in the last 7 days" in page
+    assert "RackPowerHeadroom" not in page
 
 
 def test_nobody_sees_it_without_logging_in(client: Client) -> None:

@@ -51,10 +51,10 @@ def history(small: SmallFleet, node: Node) -> None:
 
 def rows_of(viewer: Client, path: str) -> list[str]:
     html = html_of(viewer.get(path))
-    if "<tbody>" not in html[html.index('id="happenings"') :]:
+    if "<tbody" not in html[html.index('id="happenings"') :]:
         return []
     part = html[html.index('id="happenings"') :]
-    body = part[part.index("<tbody>") : part.index("</tbody>")]
+    body = part[part.index("<tbody") : part.index("</tbody>")]
     return [text_of(row).strip() for row in re.findall(r"<tr.*?</tr>", body, flags=re.DOTALL)]
 
 

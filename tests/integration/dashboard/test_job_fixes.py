@@ -4,43 +4,28 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 
 import pytest
 from django.test import Client
 from django.utils import timezone
 
 from accounts.roles import Role
-from admission.allocation import open_attempts
-from admission.cycle import live
 from admission.jobs import submission
 from admission.jobs.models import Phase
 from headroom.jobs import reading
-from policies import current
 from tests.builders.accounts import make_user
-from tests.builders.fleet import SmallFleet, small_fleet
+from tests.builders.fleet import SmallFleet
 from tests.builders.jobs import make_project
 from tests.html import html_of
-from tests.integration.admission.cycle.scenes import cycle, idle, phase_of
+from tests.integration.admission.cycle.scenes import cycle, idle_fleet, phase_of
 from tests.integration.dashboard.test_throttle_page import text_of
 from tests.unit.headroom.jobs.specs import make_phase, make_spec
 
 
 @pytest.fixture(autouse=True)
-def fleet(monkeypatch: pytest.MonkeyPatch) -> Iterator[SmallFleet]:
+def fleet() -> SmallFleet:
     """Two racks of two nodes of four idle GPUs; every machine runs jobs."""
-    monkeypatch.setattr("telemetry.tasks.write.delay", lambda shard: None)
-    forget()
-    made = small_fleet(sites=("oslo",), racks_per_row=2, rows=("A",))
-    idle(made)
-    yield made
-    forget()
-
-
-def forget() -> None:
-    current.invalidate()
-    open_attempts.invalidate()
-    live.invalidate()
+    return idle_fleet()
 
 
 def changes_of(html: str) -> list[str]:

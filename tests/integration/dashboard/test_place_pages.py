@@ -20,6 +20,7 @@ from tests.builders.jobs import make_attempt, make_job
 from tests.builders.policies import make_playbook, open_incident
 from tests.html import html_of
 from tests.integration.admission.cycle.scenes import restrict
+from tests.integration.dashboard.test_throttle_page import text_of
 
 FEED = "/places/power_domain/oslo/feed-a1/"
 ZONE = "/places/zone/oslo/hall-1/"
@@ -63,6 +64,27 @@ def test_a_place_tells_its_load_its_budget_and_its_tightest_parts(
     assert f'href="/racks/{busy.racks["oslo/A01"].pk}/"' in html
     assert "of the load is assumed" not in html
     assert "bergen" not in html
+
+
+def test_a_link_tells_what_it_sends_of_each_class_where_that_is_reported(
+    viewer: Client, small: SmallFleet
+) -> None:
+    link = "oslo/A01/uplink"
+    small.report(links={link: 5e9}, link_classes={"checkpoint": 2.5e9, "control": 0.0})
+    text = text_of(html_of(viewer.get(f"/places/link/{link}/")))
+    assert "sent, checkpoint 20.0 Gbit/s" in text
+    assert "sent, control 0" in text
+    assert "sent, data" not in text
+
+
+def test_a_link_has_a_chart_of_what_it_carries_below_its_capacity(
+    viewer: Client, small: SmallFleet
+) -> None:
+    link = small.links["oslo/A01/uplink"]
+    html = html_of(viewer.get("/places/link/oslo/A01/uplink/"))
+    assert f'data-sources="link:{link.pk}"' in html
+    assert f'data-capacity-bits-per-s="{link.capacity_bits_per_s:.0f}"' in html
+    assert f"kind=link&amp;id={link.pk}" in html  # its file
 
 
 def test_storage_names_the_jobs_that_were_placed_on_it(viewer: Client, busy: SmallFleet) -> None:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from django.test import Client
 
 from accounts.roles import Role
 from fleet import snapshot
+from fleet.models import Node
 from policies.documents import life
 from policies.rollouts.following import ROLLOUTS
 from policies.rollouts.models import RolloutRun, RolloutVersion
+from telemetry.versions.models import NodeVersions
 from tests.builders.accounts import client_of
 from tests.builders.documents import put_in_force
 from tests.builders.fleet import small_fleet
 from tests.builders.rollouts import DRIVER, make_held
 from tests.html import html_of
 from tests.integration.dashboard.test_throttle_page import text_of
+
+NOW = datetime(2026, 11, 2, 12, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -83,3 +89,18 @@ def test_versions_are_reviewed_on_the_page_of_documents(version: RolloutVersion)
     text = opened(client_of(Role.OPERATOR), "/documents/rollouts/driver/")
     assert "Rollouts" in text
     assert "590.1" in text
+
+
+def test_what_nodes_run_is_told_and_the_few_that_differ_by_name(version: RolloutVersion) -> None:
+    assert "What nodes run" not in opened(client_of(Role.VIEWER), "/rollouts/")
+    nodes = list(Node.objects.order_by("name"))
+    for number, node in enumerate(nodes):
+        NodeVersions.objects.create(
+            node=node, driver="570.1" if number else "550.2", told_at=NOW, changed_at=NOW
+        )
+    html = html_of(client_of(Role.VIEWER).get("/rollouts/"))
+    assert f'href="/nodes/{nodes[0].pk}/"' in html
+    text = text_of(html)
+    assert f"driver 570.1 {len(nodes) - 1}" in text
+    assert f"driver 550.2 1 {nodes[0].name}" in text
+    assert "VBIOS" not in text

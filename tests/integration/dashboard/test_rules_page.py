@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -280,7 +281,7 @@ class TestReplays:
         assert response["Location"] == f"{URL}rack-hot/?replay={row.pk}#replay-title"
         assert (row.end_at - row.start_at).total_seconds() == 6 * 3600
         html = opened(operator, f"{URL}rack-hot/?replay={row.pk}")
-        assert "is waiting" in text_of(html)
+        assert "has waited for a worker since" in text_of(html)
         (path,) = re.findall(r'hx-get="(/live/replays/[^"]+)"', html)
         assert operator.get(path).status_code == 204
 
@@ -313,6 +314,21 @@ class TestReplays:
         assert "No other version was active beside it" in text
         assert "Not recorded, so never known here: xid_recent" in text
         assert "without what jobs had reserved: power_use." in text
+
+    def test_one_that_runs_says_how_far_it_is_until_it_is_over(self, viewer: Client) -> None:
+        end = timezone.now()
+        given = {"start_at": end - timedelta(hours=24), "end_at": end, "result": None}
+        row = make_replay(make_rule(), state="running", done_s=0.419 * 86_400, **given)
+        html = opened(viewer, f"{URL}rack-hot/")
+        assert "is running: 41 % of 24 h" in text_of(html)
+        assert '<progress max="86400" value="36202" aria-label="Replayed">' in html
+        (path,) = re.findall(r'hx-get="(/live/replays/[^"]+)"', html)
+        assert viewer.get(path).status_code == 204
+        RuleReplay.objects.update(done_s=86_399.0)
+        assert "99 % of 24 h" in text_of(html_of(viewer.get(path)))
+        RuleReplay.objects.update(state="failed", error="the worker that ran it has ended")
+        said = text_of(html_of(viewer.get(path)))
+        assert f"v{row.version.number} failed at 99 % of 24 h: the worker that ran it" in said
 
     def test_one_that_failed_says_why(self, viewer: Client) -> None:
         make_replay(make_rule(), state="failed", error="MemoryError: too much", result=None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
@@ -11,22 +10,9 @@ from django.test import Client
 
 from admission.executors.schedulers import registered, standing
 from admission.executors.schedulers.models import Scheduler
-from dashboard import context
-from telemetry import stream
 from tests.builders.accounts import make_user
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def nothing_known() -> Iterator[None]:
-    stream.connection().flushall()
-    registered.invalidate()
-    context.invalidate()
-    yield
-    registered.invalidate()
-    context.invalidate()
-    stream.connection().flushall()
 
 
 def _scheduler(*, silent_s: float, when_away: str) -> None:

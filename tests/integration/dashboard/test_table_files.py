@@ -15,7 +15,7 @@ from lxml import html  # type: ignore[import-untyped]
 
 from accounts.roles import Role
 from dashboard import exports
-from tests.browser.test_every_page import PAGES, path_of
+from tests.browser.pages import OF_ANY_FLEET, Shown, of_things
 from tests.builders.accounts import client_of
 from tests.builders.fleet import SmallFleet
 from tests.builders.lively import make_lively
@@ -100,8 +100,8 @@ def test_every_table_of_every_page_is_offered_as_csv_and_json_with_the_same_rows
     operator = client_of(Role.OPERATOR)
     seen: set[str] = set()
     wrong: list[object] = []
-    for name in PAGES:
-        page = operator.get(path_of(name, lively))
+    for name, path in (OF_ANY_FLEET | of_things(Shown.of(lively))).items():
+        page = operator.get(path)
         for table in tables_of(page):
             links = links_of(table)
             assert list(links) == ["CSV", "JSON"], name
@@ -150,6 +150,15 @@ def test_every_table_in_the_templates_stands_within_the_tag() -> None:
             if "<table" in line and "{% table" not in before:
                 bare.append(str(path.relative_to(TEMPLATES)))
     assert sorted(bare) == ["dashboard/calendar.html", "inc/timeline.html"]
+
+
+def test_a_table_stands_in_a_box_that_scrolls_and_is_called_as_its_heading(
+    lively: SmallFleet,
+) -> None:
+    page = client_of(Role.OPERATOR).get("/rollouts/").content.decode()
+    box = 'class="scroll" tabindex="0" role="region" aria-labelledby="rollouts-title"'
+    assert 'id="rollouts-title"' in page
+    assert f'<div {box} id="rollouts-scroll">' in page
 
 
 def test_a_file_has_all_pages_of_a_list(
@@ -256,4 +265,4 @@ def test_all_columns_are_never_hidden_at_once(lively: SmallFleet) -> None:
     names = [each.get("value") for each in table.getnext().xpath('.//input[@name="hide"]')]
     hidden = "&".join(f"hide={each}" for each in names)
     [table, *_] = tables_of(operator.get(f"/queue/?{hidden}"))
-    assert table.get("class") == "data queue"
+    assert "hide-" not in table.get("class")

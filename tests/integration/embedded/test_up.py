@@ -22,6 +22,9 @@ from tests.integration.embedded.helpers import (
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
 
+@pytest.mark.slow(
+    beside="tests/unit/config/test_up.py::test_senders_stop_before_intake_and_intake_before_storage"
+)
 def test_it_starts_stops_in_order_and_leaves_nothing_even_when_killed(state_dir: Path) -> None:
     port = choose_port()
     with up(state_dir, port) as (process, shown):

@@ -229,6 +229,10 @@ def _publish(report: dict[str, Any]) -> None:
         Path(path).write_text(json.dumps({**report, "machine": machine.describe()}, indent=1))
 
 
+@pytest.mark.slow(
+    beside="tests/unit/headroom/test_delivery.py::"
+    "test_every_batch_is_stored_once_or_refused_whatever_the_server_does"
+)
 def test_every_reading_is_there_once_whatever_is_killed(scene: Scene, seed: int) -> None:
     report = scene.run(short(seed), seed)
     _publish(report)

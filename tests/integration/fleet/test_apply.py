@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from importlib import import_module
+
 import pytest
 from django.db import IntegrityError, connection
 from django.test.utils import CaptureQueriesContext
@@ -104,6 +106,18 @@ def test_a_plan_of_another_inventory_is_refused() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
+def test_it_tells_of_all_rows_that_it_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_module("fleet.inventory.apply"), "_BATCH", 5)
+    import_fleet(FLEET)
+    fewer = make_inventory(gpus=64, sites=2).replace("budget_w: 44000", "budget_w: 40000")
+    todo = plan(parse(fewer), read_state())
+    told: list[int] = []
+    apply(todo, "olga", told=told.append)
+    assert (sum(told), max(told)) == (todo.rows, 5)
+    assert all(sum(each[what] for each in todo.counts.values()) for what in ("changed", "removed"))
+    assert not plan(parse(fewer), read_state())
+
+
 def test_it_is_all_or_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     todo = plan(parse(FLEET), read_state())
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import io
+import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,16 @@ def test_apply_with_yes_does_not_ask(file: Path) -> None:
     assert Gpu.objects.count() == 16
     assert run("apply", file, "--yes") == "Nothing to change.\n"
     assert AuditEntry.objects.get(action="fleet.apply").actor.endswith("(command line)")
+
+
+def test_on_a_terminal_a_bar_says_how_much_is_written(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    run("apply", file, "--yes")
+    assert re.search(r"Rows written .*100%", terminal.getvalue())
 
 
 @pytest.mark.parametrize(("answer", "sites"), [("y", 1), ("n", 0), ("", 0)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,8 +26,6 @@ from headroom.replay import command, player
 from headroom.replay.command import ReplayOptions, run_replay
 from headroom.replay.fleet import make_fleet
 from headroom.replay.formats import load
-from telemetry import stream
-from telemetry.directory import invalidate_scopes
 from telemetry.models import Agent
 from telemetry.writer import Writer
 from tests.builders.accounts import make_token, make_user
@@ -37,20 +35,14 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture(autouse=True)
-def clean_stores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An empty Redis, and caches that do not remember the last test's database."""
-    stream.connection().flushall()
-    invalidate_scopes()
-    snapshot.invalidate()
-    monkeypatch.setattr("telemetry.tasks.write.delay", lambda shard: None)
+def clean_stores(clean_stores: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing but the test's own database, and a replay that runs in a thread."""
     # A server thread that kept its connection would keep the tests' database from being dropped.
     monkeypatch.setitem(connections.settings["default"], "CONN_MAX_AGE", 0)
     # Only the main thread may handle signals, and the replay runs in another here.
     monkeypatch.setattr(command, "call_on_stop", lambda stop: None)
     monkeypatch.setattr(player, "_TICK_S", 0.05)
     monkeypatch.setattr(player, "_GIVE_UP_S", 10.0)
-    yield
-    snapshot.invalidate()
 
 
 @pytest.fixture

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from headroom.checkpoints import Keep, Keeper, Store, latest_whole, restore, stage
 from headroom.places import Directory
 from tests.unit.headroom.checkpoints.builders import RUN, SMALL, about, make_folder, read_folder
@@ -25,6 +27,10 @@ Keeper(near, far, rule=Keep(newest=2)).run(every_s=0.01)
 KILLS = 12
 
 
+@pytest.mark.slow(
+    beside="tests/unit/headroom/checkpoints/test_faults.py::"
+    "test_death_at_each_operation_leaves_the_last_good_one_and_can_be_made_good"
+)
 def test_a_keeper_that_is_killed_anywhere_loses_nothing(tmp_path: Path) -> None:
     chance = random.Random(7)
     near, far = (Store(Directory(tmp_path / name), SMALL) for name in ("near", "far"))

@@ -14,19 +14,13 @@ from click.testing import CliRunner, Result
 from django.test import Client as HttpClient
 
 from accounts.roles import Role
-from admission.allocation import open_attempts
-from admission.cycle import live
 from admission.jobs.models import Job, Phase
-from fleet import snapshot
 from headroom.cli import main
 from headroom.jobs import commands
-from policies import current
-from telemetry import stream
-from telemetry.directory import invalidate_scopes
 from tests.builders.accounts import make_token, make_user
-from tests.builders.fleet import SmallFleet, small_fleet
+from tests.builders.fleet import SmallFleet
 from tests.builders.jobs import make_project
-from tests.integration.admission.cycle.scenes import cycle, end, idle, start
+from tests.integration.admission.cycle.scenes import cycle, end, idle_fleet, start
 
 pytestmark = pytest.mark.django_db
 
@@ -46,29 +40,14 @@ Run = Callable[..., Result]
 
 
 @pytest.fixture(autouse=True)
-def clean_stores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An empty Redis, and caches that do not remember the last test's database."""
-    stream.connection().flushall()
-    _forget()
-    monkeypatch.setattr("telemetry.tasks.write.delay", lambda shard: None)
-    yield
-    _forget()
-
-
-def _forget() -> None:
-    invalidate_scopes()
-    snapshot.invalidate()
-    current.invalidate()
-    open_attempts.invalidate()
-    live.invalidate()
+def clean_stores(clean_stores: None) -> None:
+    """Each test begins with nothing but its own database."""
 
 
 @pytest.fixture
 def fleet() -> SmallFleet:
     """Two racks of two nodes of four idle GPUs; every machine runs jobs."""
-    made = small_fleet(sites=("oslo",), racks_per_row=2, rows=("A",))
-    idle(made)
-    return made
+    return idle_fleet()
 
 
 class Wire:

@@ -22,10 +22,9 @@ from headroom.cli import main
 from headroom.jobs import commands
 from tests.builders.accounts import make_token, make_user
 from tests.builders.documents import put_in_force
-from tests.builders.fleet import SmallFleet, small_fleet
 from tests.builders.jobs import make_project
-from tests.integration.admission.cycle.scenes import cycle, idle
-from tests.integration.headroom.test_jobs import Wire, _forget, clean_stores
+from tests.integration.admission.cycle.scenes import cycle, idle_fleet
+from tests.integration.headroom.test_jobs import Wire, clean_stores
 
 __all__ = ["clean_stores"]
 
@@ -49,8 +48,10 @@ ARGUMENTS = {
     "queue": [],
     "explain": ["mine"],
     "goodput": ["mine"],
+    "losses": [],
     "budgets": [],
     "diagnose": ["mine"],
+    "artifacts": ["mine"],
     "list": [],
     "logs": ["mine"],
     "priority": ["mine", "0"],
@@ -85,7 +86,7 @@ Run = Callable[..., Result]
 def people(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, User]:
     """A job of ours that waits behind one of another project, which it could go ahead of."""
     monkeypatch.setattr("urllib3.PoolManager", lambda **given: Wire())
-    idle(_fleet())
+    idle_fleet()
     member, operator = make_user(Role.ML_USER), make_user(Role.OPERATOR)
     make_project("vision").members.add(member)
     make_project(f"{HIDDEN}-team")
@@ -110,11 +111,6 @@ def people(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, User]:
     assert kept.exit_code == 0
     (tmp_path / "file.yaml").write_text((tmp_path / "mine.yaml").read_text())
     return {"member": member, "operator": operator}
-
-
-def _fleet() -> SmallFleet:
-    _forget()
-    return small_fleet(sites=("oslo",), racks_per_row=2, rows=("A",))
 
 
 def _run_as(user: User, monkeypatch: pytest.MonkeyPatch) -> Run:

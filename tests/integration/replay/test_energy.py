@@ -50,6 +50,10 @@ def stack() -> Iterator[Stack]:
         yield started
 
 
+@pytest.mark.slow(
+    beside="tests/integration/telemetry/test_real_meters.py::"
+    "test_the_energy_of_each_run_is_that_of_the_file"
+)
 def test_energy_per_run_is_that_of_the_file_and_odd_readings_are_flagged(
     stack: Stack, token_file: Path
 ) -> None:
@@ -68,6 +72,10 @@ def test_energy_of_every_published_run_is_that_of_its_file(stack: Stack, token_f
         meters.check()
 
 
+@pytest.mark.slow(
+    beside="tests/unit/headroom/test_replay.py::"
+    "test_a_log_of_steps_is_played_as_a_job_on_no_machine"
+)
 def test_a_log_of_steps_is_taken_whole_and_its_site_has_no_load(
     stack: Stack, token_file: Path, tmp_path: Path
 ) -> None:

@@ -134,6 +134,9 @@ def heatmap(stack: Stack, cookie: str, site: str) -> dict[str, Any] | None:
     return body
 
 
+@pytest.mark.slow(
+    beside="tests/unit/headroom/test_replay.py::test_readings_come_at_their_time_as_published"
+)
 def test_the_heatmap_shows_the_cluster_as_the_file_has_it_at_the_same_second(
     stack: Stack, signed_on: tuple[Path, str], folder: Path, raw: RawRun, readings: Readings
 ) -> None:
@@ -171,6 +174,10 @@ def worst(compared: list[tuple[float, float, float]]) -> float:
     return max(abs(shown - true) / true for _, shown, true in compared)
 
 
+@pytest.mark.slow(
+    beside="tests/unit/headroom/test_replay.py::"
+    "test_trouble_on_the_way_neither_loses_nor_doubles_a_reading"
+)
 def test_every_reading_of_the_file_is_stored_once(stack: Stack, raw: RawRun) -> None:
     expected = sum(bisect.bisect_right(times, PLAYED_S) for times in raw.times_s.values())
     with psycopg.connect(stack.environment["DATABASE_URL"]) as connection:

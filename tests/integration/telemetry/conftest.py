@@ -1,18 +1,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from django.test import Client
 
-from fleet import snapshot
 from fleet.models import Gpu, HardwareModel, Node, Rack, Site
 from headroom.contracts import TelemetryBatch, encode_batch
-from telemetry import naming, placed, stream
-from telemetry.directory import invalidate_scopes
 from telemetry.ingest import inbox
 from telemetry.models import Agent
 from telemetry.writer import Writer
@@ -20,18 +16,9 @@ from tests.builders.agents import make_agent
 
 
 @pytest.fixture(autouse=True)
-def clean_stores(db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An empty Redis and caches that do not remember the last test's database."""
-    stream.connection().flushall()
-    invalidate_scopes()
-    naming.invalidate()
-    placed.invalidate()
-    snapshot.invalidate()
-    # The tests drain by hand: no worker runs.
-    monkeypatch.setattr("telemetry.tasks.write.delay", lambda shard: None)
+def clean_stores(db: None, clean_stores: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test begins with nothing but its own database, and forwards by hand."""
     monkeypatch.setattr("telemetry.tasks.forward_pushed.apply_async", lambda **options: None)
-    yield
-    snapshot.invalidate()
 
 
 @dataclass

@@ -14,6 +14,7 @@ from tests.builders.batches import make_batch
 from tests.integration.telemetry.conftest import Source, drain_everything
 
 
+@pytest.mark.usefixtures("nothing_turns_over")
 def test_a_known_token_costs_no_query(source: Source) -> None:
     scope_of(source.token)
     with CaptureQueriesContext(connection) as queries:

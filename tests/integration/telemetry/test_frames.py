@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -35,14 +34,6 @@ WANTED = {
     "link": {"tx_bytes_per_s", "latency_s"},
     "meter": {"power_w", "temp_c"},
 }
-
-
-@pytest.fixture(autouse=True)
-def clean_stores(db: None) -> Iterator[None]:
-    stream.connection().flushall()
-    snapshot.invalidate()
-    yield
-    snapshot.invalidate()
 
 
 @pytest.fixture

@@ -28,13 +28,9 @@ from telemetry.ingest import batches
 from telemetry.ingest.batches import Post, Untaken
 from telemetry.models import IngestPosition
 from tests.builders.batches import make_batch
+from tests.builders.jobs import make_attempt, make_job
 from tests.integration.telemetry.conftest import Source, drain_everything
 from tests.integration.telemetry.test_names import place
-
-
-@pytest.fixture(autouse=True)
-def nothing_known() -> None:
-    agreements.forget()
 
 
 def agree(source: Source, layout: Layout) -> Any:
@@ -157,6 +153,15 @@ def test_a_layout_with_a_job_that_runs_elsewhere_is_refused(
     assert answer.json()["error"]["code"] == "foreign_job"
 
 
+@pytest.mark.usefixtures("nothing_turns_over")
+def test_a_layout_with_a_job_that_was_placed_since_the_last_look_is_agreed_on(
+    source: Source,
+) -> None:
+    encoder_of(source, make_batch("agent-1", "n1", 1, job="moe"))
+    make_attempt(make_job("gpt").phases.get(), {"n1": range(8)})
+    encoder_of(source, make_batch("agent-1", "n1", 1, job="gpt"))
+
+
 def test_a_layout_ends_where_its_job_is_no_longer_the_agents_to_name(
     source: Source, stranger: Source
 ) -> None:
@@ -172,6 +177,7 @@ def test_a_layout_ends_where_its_job_is_no_longer_the_agents_to_name(
     assert answer.json()["error"]["code"] == "unknown_layout"
 
 
+@pytest.mark.usefixtures("nothing_turns_over")
 def test_jobs_that_are_known_ask_no_database(source: Source) -> None:
     place("gpt", "n1")
     batch = make_batch("agent-1", "n1", 1, job="gpt")
@@ -359,6 +365,7 @@ def test_rows_count_against_the_agents_share(source: Source, settings: Any) -> N
     assert answers[-1] == 429
 
 
+@pytest.mark.usefixtures("nothing_turns_over")
 def test_good_rows_ask_no_database_and_those_new_to_a_process_go_another_way(
     source: Source,
 ) -> None:

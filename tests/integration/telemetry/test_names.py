@@ -119,10 +119,8 @@ def test_a_job_that_a_spool_kept_but_that_ran_elsewhere_is_refused(source: Sourc
     assert partly_refused(source.push(late)).refused_rows == 1
 
 
-def test_a_job_that_was_placed_a_moment_ago_is_known(
-    source: Source, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(placed, "_LEAST_AGE_S", 0.0)
+@pytest.mark.usefixtures("nothing_turns_over")
+def test_a_job_that_was_placed_since_the_last_look_is_known(source: Source) -> None:
     assert partly_refused(source.push(reports("llama"))).refused_rows == 1
     make_attempt(make_job("llama").phases.get(), {"n1": range(8)})
     assert source.push(reports("llama", seq=2)).status_code == 202

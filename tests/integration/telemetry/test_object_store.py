@@ -217,6 +217,10 @@ class TestAway:
         assert move_all()
         assert stored(samples.METER) == before
 
+    @pytest.mark.slow(
+        beside="tests/integration/telemetry/test_object_store.py::"
+        "TestAway::test_a_bucket_that_does_not_exist_is_told_of"
+    )
     def test_a_store_that_is_killed_is_told_of_and_goes_on_when_it_is_back(
         self, bucket: Bucket, server: ObjectStore
     ) -> None:

@@ -15,7 +15,7 @@ from tests.builders.readings import write_samples
 
 pytestmark = pytest.mark.django_db
 T0 = 1_800_057_600
-FIELDS = "sync_s,data_wait_s,lost_share,rank_spread,tokens_per_s,rank_mem_bytes"
+FIELDS = "sync_s,data_wait_s,lost_share,rank_spread,tokens_per_s,rank_mem_bytes,flops_per_step"
 
 
 def test_minutes_have_means_and_peaks() -> None:
@@ -26,6 +26,7 @@ def test_minutes_have_means_and_peaks() -> None:
     write_samples(
         samples.JOB, job.pk, times, sync_s=[0.1, 0.3] * 6, data_wait_s=0.05, lost_share=0.5,
         rank_spread=1.5, tokens_per_s=1e6, rank_mem_bytes=2**35, slowest_rank=7, step=1,
+        flops_per_step=4e18,
     )  # fmt: skip
     raw = columns(job.pk, "tier=raw&fields=slowest_rank,tokens_per_s,rank_mem_bytes")
     assert set(raw["slowest_rank"]) == {7}
@@ -36,6 +37,7 @@ def test_minutes_have_means_and_peaks() -> None:
     assert found["sync_s_max"] == pytest.approx([0.3, 0.3])
     assert found["rank_mem_bytes"] == [2**35, 2**35]
     assert found["lost_share"] == [0.5, 0.5]
+    assert found["flops_per_step"] == pytest.approx([4e18, 4e18])
 
 
 def columns(job: int, query: str) -> Any:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from admission.core.account import LEVERS
 from admission.core.diagnosis import of_account, of_failure
-from admission.core.failures import Cause
+from admission.core.failures import CAUSES, COMPONENTS, Cause, Kind
 
 HOUR_US = 3_600_000_000
 
@@ -55,3 +55,19 @@ def test_every_account_has_a_sentence_and_a_lever(causes: dict[str, int]) -> Non
 def test_every_cause_of_failures_has_something_against_it() -> None:
     for cause in Cause:
         assert of_failure("attempt 1", "was lost", cause, "node").lever
+
+
+@pytest.mark.parametrize(
+    ("kind", "word"),
+    [
+        (Kind.LINK, "links"),
+        (Kind.BROKEN, "links"),
+        (Kind.STORAGE, "store"),
+        (Kind.CONNECTION, "service"),
+        (Kind.HUNG, "rank"),
+        (Kind.UNCLEAR, "CUDA"),
+        (Kind.NODE_LOST, "node"),
+    ],
+)
+def test_what_helps_against_a_failure_is_of_what_failed(kind: Kind, word: str) -> None:
+    assert word in of_failure("attempt 1", "failed", CAUSES[kind], COMPONENTS[kind]).lever

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,11 +15,13 @@ from admission.core.failures import (
     CAUSES,
     COMPONENTS,
     Cause,
+    Exposure,
     Failure,
     Kind,
     Sign,
     failures_of,
     lemons_of,
+    observed,
     rates,
 )
 
@@ -65,6 +69,8 @@ def test_a_log_that_comes_a_little_after_the_end_of_a_job_says_why_it_ended() ->
         (sign(Kind.GPU, 0.0, 1), sign(Kind.GPU, 10.0, 2)),
         (sign(Kind.EXIT, 0.0, 1), sign(Kind.EXIT, 10.0, 1)),
         (sign(Kind.EXIT, 0.0, 1), sign(Kind.NODE_LOST, 10.0, 1)),
+        # Each job on a node hangs by itself, for however long.
+        (sign(Kind.EXCEPTION, 0.0, 1), sign(Kind.HUNG, 10.0, 1, before_s=640.0)),
         # A program that failed is no reason to drain a node.
         (sign(Kind.EXIT, 0.0, 1), sign(Kind.DRAIN, 60.0, 1)),
     ],
@@ -75,6 +81,13 @@ def test_what_has_nothing_to_do_with_each_other_is_two_failures(first: Sign, sec
 
 def test_a_gpu_that_errs_every_five_minutes_for_a_day_fails_once() -> None:
     assert len(failures_of(sign(Kind.GPU, 300.0 * each, 1) for each in range(288))) == 1
+
+
+def test_what_hardware_logged_as_a_collective_began_to_hang_is_why_it_hung() -> None:
+    hung = sign(Kind.HUNG, 1800.0, 1, 2, job="a/t/1", before_s=1800.0)
+    found = one(sign(Kind.NVLINK, 5.0, 2), hung)
+    assert (found.cause, found.component, found.nodes) == (Cause.HARDWARE, "nvlink", (2,))
+    assert len(failures_of([sign(Kind.NVLINK, 5.0, 2), replace(hung, before_s=0.0)])) == 2
 
 
 # What caused it
@@ -121,6 +134,33 @@ def test_a_command_that_failed_is_the_programs_unless_something_else_is_seen(
     nodes: tuple[int, ...], around: list[Sign], cause: Cause
 ) -> None:
     assert one(*around, sign(Kind.EXIT, 0.0, *nodes, job="a/t/1")).cause is cause
+
+
+@pytest.mark.parametrize(
+    ("told", "around", "cause"),
+    [
+        (Kind.TOLD_MEMORY, [], Cause.HARDWARE),
+        (Kind.EXCEPTION, [], Cause.SOFTWARE),
+        # The kernel's log knows what an exception was of.
+        (Kind.EXCEPTION, [sign(Kind.GPU, -20.0, 1)], Cause.HARDWARE),
+        (Kind.UNCLEAR, [], Cause.UNKNOWN),
+        (Kind.UNCLEAR, [sign(Kind.PROGRAM_ERROR, 0.0, 1)], Cause.SOFTWARE),
+        (Kind.HUNG, [], Cause.UNKNOWN),
+        (Kind.HUNG, [sign(Kind.LINK, 0.0, 1, 2)], Cause.NETWORK),
+        (Kind.CONNECTION, [], Cause.NETWORK),
+        # A link between nodes explains no exception of a program.
+        (Kind.EXCEPTION, [sign(Kind.LINK, 0.0, 1, 2)], Cause.SOFTWARE),
+    ],
+)
+def test_what_output_tells_is_attributed_with_what_went_on_around_it(
+    told: Kind, around: list[Sign], cause: Cause
+) -> None:
+    assert one(*around, sign(told, 0.0, 1, 2, job="a/t/1")).cause is cause
+
+
+def test_what_a_command_says_of_its_node_makes_it_no_lemon() -> None:
+    assert not one(sign(Kind.TOLD_GPU, 0.0, 1, job="a/t/1")).is_of_node
+    assert one(sign(Kind.GPU, 0.0, 1)).is_of_node
 
 
 def test_what_explains_is_no_failure_by_itself() -> None:
@@ -195,3 +235,65 @@ def test_without_failures_or_observation_nobody_is_a_lemon() -> None:
     assert lemons_of([], np.full(3, HOUR)).share is None
     failed = failures_of([sign(Kind.GPU, 0.0, 1)])
     assert lemons_of(failed, np.zeros(3)).share is None
+
+
+# For how long anybody looked
+
+TIMES = st.tuples(st.integers(0, 60), st.integers(0, 60)).map(lambda each: (min(each), max(each)))
+WATCHED = st.lists(st.tuples(TIMES, st.lists(TIMES, max_size=4)), max_size=3)
+
+
+@given(WATCHED, TIMES)
+def test_a_moment_is_observed_where_one_agent_at_least_was_not_silent(
+    agents: list[tuple[tuple[int, int], list[tuple[int, int]]]], within: tuple[int, int]
+) -> None:
+    found = observed([(*life, silences) for life, silences in agents], within)
+    for second in range(60):
+        at = second + 0.5
+        heard = any(
+            life[0] <= at < life[1] and not any(since <= at < until for since, until in silences)
+            for life, silences in agents
+        )
+        expected = heard and within[0] <= at < within[1]
+        assert any(start <= at < end for start, end in found) == expected
+    assert all(a[1] < b[0] for a, b in pairwise(found))
+    assert all(start < end for start, end in found)
+
+
+def exposure() -> Exposure:
+    """Nodes 0 and 1 are observed for 4 h but one in between, node 2 for 1 h, node 3 never."""
+    start, end = np.array([0.0, 3 * HOUR, HOUR]), np.array([2 * HOUR, 5 * HOUR, 2 * HOUR])
+    return Exposure(start, end, np.array([0, 0, 1]), np.array([0, 0, 1, -1]))
+
+
+def test_silences_count_for_no_node_as_observed() -> None:
+    found = exposure()
+    assert (found.seconds / HOUR).tolist() == [4.0, 4.0, 1.0, 0.0]
+    assert (found.silent_s / HOUR).tolist() == [1.0, 1.0, 0.0, 0.0]
+
+
+def test_where_nobody_looked_nothing_was_observed() -> None:
+    none = np.array([])
+    found = Exposure(none, none, np.array([], dtype=np.int64), np.array([-1, -1]))
+    assert (found.seconds.tolist(), found.silent_s.tolist()) == ([0.0, 0.0], [0.0, 0.0])
+    assert not found.holds(one(sign(Kind.GPU, 0.0, 1)))
+
+
+@pytest.mark.parametrize(
+    ("at_h", "nodes", "holds"),
+    [
+        (1.5, (0,), True),
+        # It fell silent at 2 h: what ended it is told within the hour.
+        (2.9, (0,), True),
+        (5.9, (0,), True),
+        (6.1, (0,), False),
+        (0.5, (2,), False),
+        (0.5, (2, 1), True),
+        (1.5, (3,), False),
+        (1.5, (), False),
+    ],
+)
+def test_a_failure_counts_where_one_of_its_nodes_was_observed(
+    at_h: float, nodes: tuple[int, ...], holds: bool
+) -> None:
+    assert exposure().holds(one(sign(Kind.NODE_LOST, at_h * HOUR, *nodes))) is holds

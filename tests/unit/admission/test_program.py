@@ -28,6 +28,13 @@ def test_work_is_of_attempts_of_which_both_figures_are_known() -> None:
     assert stated.works(steps, productive_s) == [Work(4e17, 1e18, 1000.0), NOTHING, NOTHING]
 
 
+def test_what_loops_tell_takes_the_place_of_what_is_not_stated() -> None:
+    stated = Stated(np.array([4e15, np.nan, np.nan]), np.array([1e15, 1e15, 1e15]))
+    found = stated.or_told(np.array([1e15, 2e15, np.nan]))
+    assert found.step_flop[:2].tolist() == [4e15, 2e15]
+    assert np.isnan(found.step_flop[2])
+
+
 def test_without_stated_flops_it_is_not_known() -> None:
     assert NOTHING.goodput is None
     assert not NOTHING.verdict

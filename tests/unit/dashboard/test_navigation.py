@@ -8,7 +8,9 @@ from dashboard import navigation
 from dashboard.urls import urlpatterns
 
 #: Reached from another page, which has the context that they need.
-WITHIN = {"issue-restriction", "fleet-breaker-page", "new-rule", "search"}
+WITHIN = {
+    "issue-restriction", "fleet-breaker-page", "new-channel", "new-project", "new-rule", "search",
+}  # fmt: skip
 
 
 def test_every_page_without_parameters_is_in_the_navigation() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from urllib.parse import parse_qsl
 
 import pytest
@@ -56,10 +58,27 @@ def test_links_keep_zone_comparison_and_what_else_the_page_shows() -> None:
         "?range=6h&metric=heat&compare=before",
         "?range=6h&metric=heat&zone=local&compare=before",
     ]
-    assert picker.comparison == Choice(
-        "?range=6h&metric=heat&zone=local", "compare with the range before", chosen=True
+    assert picker.comparisons[0] == Choice(
+        "?range=6h&metric=heat&zone=local", "the range before", chosen=True
     )
+    assert [(each.words, each.href, each.chosen) for each in picker.comparisons[1:]] == [
+        ("24 h earlier", "?range=6h&metric=heat&zone=local&compare=24h", False),
+        ("7 d earlier", "?range=6h&metric=heat&zone=local&compare=7d", False),
+    ]
     assert picker.hidden == {"metric": "heat", "zone": "local", "compare": "before"}
+
+
+def test_an_earlier_range_that_is_none_is_told_with_its_field() -> None:
+    picker = ranges.read({"compare": "yesterday"}, NOW)
+    assert (picker.field, picker.compared) == ("compare", "")
+    assert picker.error == "give one of before, 24h, 7d, or leave it out"
+
+
+def test_the_script_of_the_chart_has_the_same_words() -> None:
+    script = Path("static/js/timeline.js").read_text(encoding="utf-8")
+    earlier = re.findall(r'"(\w+)": \[(\d+), "([^"]+)"\]', script)
+    assert [(value, words) for value, _, words in earlier] == list(ranges.COMPARISONS[1:])
+    assert [int(back_s) for _, back_s, _ in earlier] == [24 * 3600, 7 * 24 * 3600]
 
 
 def test_a_live_span_is_fixed_at_its_ends_and_a_fixed_one_goes_live_at_its_length() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from html import escape
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.tables import mark, read, slug, titles
+from dashboard.tables import as_cards, mark, read, slug, titles
 from dashboard.units import DASH
 
 HEAD = """<table class="data"><thead><tr>
@@ -82,6 +84,40 @@ def test_columns_of_one_title_have_names_of_their_own() -> None:
     html = "<table><thead><tr><th>a</th><th>a</th></tr></thead></table>"
     assert [each.name for each in read(html).columns] == ["a", "a_2"]
     assert titles(html) == ["a", "a"]
+
+
+def test_cells_of_cards_have_the_titles_of_their_columns_and_all_parts_their_roles() -> None:
+    html = HEAD.format("<tr><th>a &amp; b</th><td>1</td><td>x</td></tr>")
+    assert as_cards(html, ["job", 'draw, "kW"', ""]) == (
+        """<table class="cards data" role="table"><thead role="rowgroup"><tr role="row">
+  <th scope="col" role="columnheader">job</th>"""
+        """<th scope="col" class="num" role="columnheader">draw, kW</th>"""
+        """<th role="columnheader">since, UTC</th>
+</tr></thead><tbody role="rowgroup"><tr role="row">"""
+        """<th role="rowheader" data-label="job">a &amp; b</th>"""
+        """<td role="cell" data-label="draw, &quot;kW&quot;">1</td>"""
+        """<td role="cell">x</td></tr></tbody></table>"""
+    )
+
+
+def test_a_cell_over_several_columns_has_no_title_of_one() -> None:
+    html = HEAD.format('<tr><td colspan="3">None is left.</td></tr>')
+    assert "data-label" not in as_cards(html, titles(html))
+
+
+@pytest.mark.parametrize(
+    ("cell", "is_blank"),
+    [("", True), (" \n", True), (f" {DASH} ", True), ("-1", False), ("0", False)],
+)
+def test_cells_that_hold_nothing_are_marked(cell: str, is_blank: bool) -> None:
+    html = HEAD.format(f'<tr><th>a</th><td class="num">{cell}</td><td>x</td></tr>')
+    assert as_cards(html, titles(html)).count("data-blank") == is_blank
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8")), min_size=3, max_size=3))
+def test_cards_say_what_their_table_says(cells: list[str]) -> None:
+    html = HEAD.format(row(*(escape(each) for each in cells)))
+    assert read(as_cards(html, titles(html))) == read(html)
 
 
 @pytest.mark.parametrize(

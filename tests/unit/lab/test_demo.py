@@ -1,6 +1,7 @@
 import itertools
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
@@ -129,6 +130,26 @@ def test_jobs_report_their_progress_in_batches_of_their_own() -> None:
         assert told.jobs.step
         assert told.jobs.loss
         assert (told.links, told.meters) == (None, None)
+
+
+def test_nodes_tell_their_versions_and_a_rack_and_a_node_differ_from_the_rest() -> None:
+    fleet = make_fleet(gpus=128)
+    with serve() as fake, running(fake) as demo:
+        eventually(lambda: all_stored(fake, demo, batches=3))
+        told = {
+            report.node: report
+            for name in fleet.nodes
+            for batch in fake.stored(name)
+            for report in batch.versions
+        }
+        # Once, while nothing changes.
+        assert sum(len(batch.versions) for batch in fake.stored(fleet.nodes[0])) == 1
+    assert set(told) == set(fleet.nodes)
+    drivers = [told[node].driver for node in fleet.nodes]
+    racks = fleet.rack_of_node.tolist()
+    assert {rack for rack, each in zip(racks, drivers, strict=True) if each != drivers[0]} == {1}
+    firmware = Counter(told[node].nic_firmware for node in fleet.nodes)
+    assert sorted(firmware.values()) == [1, 15]
 
 
 def test_pushes_are_spread_over_the_sampling_period() -> None:

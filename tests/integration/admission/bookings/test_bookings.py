@@ -16,19 +16,23 @@ from admission.cycle import admit
 from admission.cycle.loop import cycle_once
 from admission.jobs.models import Project
 from tests.builders.accounts import api_client, bearer, client_of, make_token, make_user
-from tests.builders.fleet import SmallFleet, small_fleet
+from tests.builders.fleet import SmallFleet
 from tests.builders.jobs import make_project
 from tests.html import html_of
 from tests.integration.admission.cycle.conftest import clean_stores as clean_stores
-from tests.integration.admission.cycle.scenes import cycle, idle, phase_of, queued, start
+from tests.integration.admission.cycle.scenes import (
+    cycle,
+    idle_fleet,
+    phase_of,
+    queued,
+    start,
+)
 
 
 @pytest.fixture
 def fleet(clean_stores: None) -> SmallFleet:
     """Two racks of two nodes of four idle GPUs; every machine runs jobs."""
-    made = small_fleet(sites=("oslo",), racks_per_row=2, rows=("A",))
-    idle(made)
-    return made
+    return idle_fleet()
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from admission.jobs.models import Attempt, Job, Phase
 from policies.restrictions import store
 from policies.restrictions.kinds import RestrictionKind, Wanted
 from policies.scopes import Scope
-from tests.builders.fleet import SmallFleet
+from tests.builders.fleet import SmallFleet, small_fleet
 from tests.builders.jobs import make_job
 
 
@@ -30,6 +30,13 @@ def machines_of(fleet: SmallFleet, *, at: datetime | None = None) -> None:
         unique_fields=["node_id", "store"],
         update_fields=["seen_at"],
     )
+
+
+def idle_fleet() -> SmallFleet:
+    """Make two racks of two nodes of four idle GPUs; every machine runs jobs."""
+    made = small_fleet(sites=("oslo",), racks_per_row=2, rows=("A",))
+    idle(made)
+    return made
 
 
 def idle(fleet: SmallFleet) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -39,13 +38,6 @@ pytestmark = pytest.mark.django_db
 BUDGET_W = 8_500.0
 #: Of the GPUs of :class:`Machines`.
 HEATS_C_PER_W = 0.05
-
-
-@pytest.fixture(autouse=True)
-def nothing_known() -> Iterator[None]:
-    holding.forget()
-    yield
-    holding.forget()
 
 
 @dataclass

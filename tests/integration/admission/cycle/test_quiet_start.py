@@ -6,21 +6,19 @@ test: what takes thirteen minutes takes seconds here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 from admission.core.allocation import joint
-from admission.cycle import holding
 from admission.executors import sync
 from admission.jobs.models import Phase
 from admission.learned import draws
 from headroom.work.contract import DesiredState, WorkReport, WorkReports, WorkState
 from telemetry.directory import scope_of
 from tests.builders.fleet import SmallFleet, small_fleet
-from tests.integration.admission.cycle.conftest import forget_all
+from tests.builders.memory import forget_all
 from tests.integration.admission.cycle.scenes import phase_of, queued
 from tests.integration.admission.cycle.test_holding import Machines, ask, budget
 
@@ -34,13 +32,6 @@ RACK = "oslo/A01"
 #: The peaks of four, two nodes at rest, and not a whole peak more.
 BUDGET_W = 4 * NODE_W + 2 * 1020.0 + 3_300.0
 FIRST = [f"first-{number}" for number in range(4)]
-
-
-@pytest.fixture(autouse=True)
-def nothing_known() -> Iterator[None]:
-    holding.forget()
-    yield
-    holding.forget()
 
 
 @pytest.fixture
@@ -119,11 +110,19 @@ def play(rack: SmallFleet, *, acts: bool) -> float:
 
 
 @pytest.mark.parametrize("acts", [False, True], ids=["limits that nobody sets", "limits"])
+@pytest.mark.slow(
+    beside="tests/unit/lab/world/test_quiet_start.py::"
+    "test_what_starts_quietly_keeps_the_room_for_its_peak"
+)
 def test_what_starts_quietly_keeps_the_room_for_its_peak(rack: SmallFleet, acts: bool) -> None:
     assert 0.8 * BUDGET_W < play(rack, acts=acts) <= BUDGET_W
     assert phase_of("later").state == Phase.State.QUEUED
 
 
+@pytest.mark.slow(
+    beside="tests/unit/lab/world/test_quiet_start.py::"
+    "test_reservations_that_follow_what_is_read_of_a_quiet_start_exceed_the_budget"
+)
 def test_reservations_that_follow_what_is_read_of_a_quiet_start_exceed_the_budget(
     rack: SmallFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:

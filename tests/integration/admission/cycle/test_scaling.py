@@ -12,7 +12,7 @@ from django.utils import timezone
 from admission.core.throughput import SETTLED_S
 from admission.directives.models import Control, Directive
 from admission.executors.models import Gang, NodeAssignment
-from admission.jobs.models import Attempt, JobEvent
+from admission.jobs.models import Attempt, JobEvent, Phase
 from admission.learned import draws
 from admission.learned.models import Throughput
 from telemetry.models import ReportedJob
@@ -40,16 +40,17 @@ def sweep(fleet: SmallFleet) -> Attempt:
     return Attempt.objects.open().get(phase__job__name="sweep")
 
 
-def _reports(**fields: Any) -> None:
-    """Have the loop report each second of the last ten."""
+def _reports(*, earlier: bool = True, **fields: Any) -> None:
+    """Have the loop report each second of the last ten, and once some minutes before."""
     known, _ = ReportedJob.objects.get_or_create(name="sweep/train")
     now = time.time()
-    write_samples(JOB, known.pk, [now - each for each in range(10, 0, -1)], **fields)
+    ago_s = [*([300] if earlier else []), *range(10, 0, -1)]
+    write_samples(JOB, known.pk, [now - each for each in ago_s], **fields)
 
 
-def _measured(attempt: Attempt, gpus: int, per_s: float) -> None:
+def _measured(phase: Phase, gpus: int, per_s: float) -> None:
     Throughput.objects.update_or_create(
-        phase=attempt.phase, gpus=gpus,
+        phase=phase, gpus=gpus,
         defaults={"unit": "samples", "per_s": per_s, "for_s": SETTLED_S, "seen_at": timezone.now()},
     )  # fmt: skip
 
@@ -67,8 +68,8 @@ def test_what_a_loop_reports_is_kept_by_size(sweep: Attempt) -> None:
 
 
 def test_what_is_counted_otherwise_than_before_is_measured_anew(sweep: Attempt) -> None:
-    _measured(sweep, 1, 30.0)
-    _measured(sweep, 4, 100.0)
+    _measured(sweep.phase, 1, 30.0)
+    _measured(sweep.phase, 4, 100.0)
     _reports(step_time_s=0.5)
     draws.observe(time.time())
     row = Throughput.objects.get()
@@ -87,13 +88,34 @@ def test_a_smaller_batch_and_a_start_measure_nothing(sweep: Attempt) -> None:
     assert not Throughput.objects.exists()
 
 
+def test_a_loop_that_has_just_begun_to_report_measures_nothing(sweep: Attempt) -> None:
+    """Its attempt began long ago: it took so long to load."""
+    _reports(earlier=False, samples_per_s=100.0)
+    draws.observe(time.time())
+    assert not Throughput.objects.exists()
+
+
+@pytest.mark.parametrize(("per_s", "gpus"), [(None, 4), (100.0, 1)])
+def test_one_that_begins_again_has_as_many_as_its_curve_says(
+    fleet: SmallFleet, per_s: float | None, gpus: int
+) -> None:
+    """On four GPUs it did hardly more than on one: before it was given back, or was stopped."""
+    queued("sweep", gpus=1, asks={**ELASTIC, "max_gpus": 4, "walltime_s": DAY_S})
+    if per_s is not None:
+        _measured(phase_of("sweep"), 1, 95.0)
+        _measured(phase_of("sweep"), 4, per_s)
+    cycle()
+    attempt = Attempt.objects.open().get(phase__job__name="sweep")
+    assert sum(len(each) for each in attempt.placement["gpus"].values()) == gpus
+
+
 def test_what_did_not_pay_is_given_back_in_numbers(sweep: Attempt) -> None:
-    _measured(sweep, 1, 80.0)
-    _measured(sweep, 4, 100.0)
+    _measured(sweep.phase, 1, 95.0)
+    _measured(sweep.phase, 4, 100.0)
     cycle()
     told = Directive.objects.get()
     assert (told.kind, told.owner) == ("stop", "shrinking")
-    assert "gives back 3 of 4 GPUs: on them all it does 1.25 times the work" in told.reason
+    assert "gives back 3 of 4 GPUs: on them all it does 1.05 times the work" in told.reason
     event = JobEvent.objects.get(kind="moved")
     assert (event.data["move"], event.data["gpus"]) == ("shrinking", 1)
     returns_to = phase_of("sweep").returns_to
@@ -102,11 +124,11 @@ def test_what_did_not_pay_is_given_back_in_numbers(sweep: Attempt) -> None:
 
 
 def test_a_job_tells_what_it_did_at_each_size(sweep: Attempt) -> None:
-    _measured(sweep, 4, 100.0)
+    _measured(sweep.phase, 4, 100.0)
     (found,) = api_client().get("/api/v1/jobs/sweep/explain").json()["scaling"]
     assert found == {
         "phase": "train",
         "unit": "samples",
         "sizes": [{"gpus": 4, "per_s": 100.0, "for_s": SETTLED_S, "counts": True}],
-        "sentence": "100 samples/s on 4 GPUs over 5 min",
+        "sentence": "100 samples/s on 4 GPUs over 4 min",
     }

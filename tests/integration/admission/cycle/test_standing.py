@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -12,13 +11,12 @@ from django.test import Client
 
 from accounts.roles import Role
 from admission.allocation import open_attempts
-from admission.cycle import holding
-from admission.directives import placed
 from admission.directives.models import Directive
 from admission.executors.models import Gang
 from admission.jobs.models import Attempt, JobEvent
 from policies import current
 from policies.caps import status
+from policies.restrictions.kinds import HELD_BEFORE
 from policies.scopes import ScopeKind
 from telemetry import stream
 from tests.builders.accounts import api_client
@@ -32,15 +30,7 @@ pytestmark = pytest.mark.django_db
 WORK_W, STILL_W = 650.0, 60.0
 #: Less by so much than slowing by a tenth takes off, and more than is left without a pause.
 LESS_W = 3_500.0
-
-
-@pytest.fixture(autouse=True)
-def nothing_known() -> Iterator[None]:
-    holding.forget()
-    placed.invalidate()
-    yield
-    holding.forget()
-    placed.invalidate()
+STEP_S = 4.0
 
 
 @dataclass
@@ -63,7 +53,7 @@ class Plant(Machines):
             job_class="latency-sensitive-inference-build", asks={"gpu_peak_w": WORK_W},
         )  # fmt: skip
 
-    def step(self, seconds: float = 2.0) -> None:
+    def step(self, seconds: float = STEP_S) -> None:
         # What changes is seen by the transactions that wrote it, and a test is one transaction.
         open_attempts.invalidate()
         super().step(seconds)
@@ -96,7 +86,7 @@ def plant(fleet: SmallFleet) -> Plant:
     made = Plant(fleet, dict.fromkeys(fleet.nodes, WORK_W))
     # Long enough to know what both draw.
     made.now -= 80.0
-    made.steps(40)
+    made.steps(20)
     return made
 
 
@@ -122,9 +112,9 @@ def test_it_is_met_in_time_by_pauses_and_nobody_else_is_slowed(plant: Plant) -> 
     starts, ends = (
         datetime.fromisoformat(row[name]).timestamp() for name in ("starts_at", "ends_at")
     )
-    plant.until(starts - 32.0)
+    plant.until(starts - HELD_BEFORE.total_seconds() - STEP_S)
     assert not Directive.objects.exists()
-    while plant.now < ends - 4.0:
+    while plant.now < ends - STEP_S:
         plant.step()
         assert plant.firm_limit_w() >= WORK_W, plant.now - starts
         if plant.now >= starts:
@@ -179,6 +169,6 @@ def test_a_lost_memory_ends_no_pause_that_is_still_needed_for_long(plant: Plant)
     starts = datetime.fromisoformat(row["starts_at"]).timestamp()
     plant.until(starts)
     stream.connection().delete("controller:memory")
-    plant.steps(20)
+    plant.steps(10)
     assert phase_of("llama").state == "paused"
     assert plant.site_w <= row["target_w"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from accounts.roles import Role
 from accounts.visibility import ANOTHER
 from admission.core.reliance import Use
 from admission.core.response.fallback import Fallback
-from admission.cycle import holding
 from admission.jobs.models import Attempt, Job, Phase
 from admission.outages.foreseeing import foresee
 from fleet import snapshot
@@ -38,13 +36,6 @@ from tests.integration.admission.cycle.test_holding import Machines, ask, budget
 
 FEED_A, ZONE = Scope(ScopeKind.POWER_DOMAIN, "oslo/feed-a1"), Scope(ScopeKind.ZONE, "oslo/hall-1")
 SITE = Scope(ScopeKind.SITE, "oslo")
-
-
-@pytest.fixture(autouse=True)
-def nothing_known() -> Iterator[None]:
-    holding.forget()
-    yield
-    holding.forget()
 
 
 @pytest.fixture

@@ -119,6 +119,22 @@ def test_a_rank_that_holds_the_gang_back_is_named_on_page_api_and_with_its_cost(
     assert "Rank 1 holds attempt 1 of train back" in page
 
 
+def test_a_rank_that_fell_behind_for_two_minutes_after_a_quiet_hour_is_named() -> None:
+    runs(reports=False)
+    known = ReportedJob.objects.create(name="llama")
+    ago = [10.0 * each for each in range(358, 0, -1)]
+    slow = [each for each in ago if 150.0 < each < 270.0]
+    quiet = [time.time() - each for each in ago if each not in slow]
+    write_samples(JOB, known.pk, quiet, step_time_s=10.0, rank_spread=1.04)
+    write_samples(
+        JOB, known.pk, [time.time() - each for each in slow],
+        step_time_s=10.0, rank_spread=1.6, slowest_rank=1,
+    )  # fmt: skip
+    (rank,) = ask()["stragglers"][0]["ranks"]
+    assert (rank["rank"], rank["slower"], rank["windows"]) == (1, pytest.approx(1.6), 1)
+    assert rank["until"] - rank["since"] == pytest.approx(100.0, abs=1.0)
+
+
 def test_a_gang_whose_ranks_are_alike_names_nobody() -> None:
     runs(rank_spread=1.04)
     found = ask()

@@ -11,9 +11,9 @@ from django.test import Client
 from accounts.models import AuditEntry
 from accounts.roles import Role
 from admission.energy import actions, budgets
-from admission.energy.models import Budget
+from admission.energy.models import Budget, ProjectHour
 from admission.jobs.models import Project
-from fleet.models import Site
+from fleet.models import Node, Site
 from policies.incidents.models import Incident
 from tests.builders.accounts import api_client, bearer, make_token, make_user
 from tests.builders.ledger import Ledger
@@ -81,6 +81,42 @@ def test_money_and_carbon_say_of_which_share_rates_are_known(hour: Ledger) -> No
     assert (carbon["used"], carbon["known"], carbon["is_least"]) == (0.0, 0.0, True)
 
 
+@pytest.mark.parametrize("measure", ["kwh", "carbon_kg", "money"])
+def test_readings_that_are_missing_at_a_site_are_said(ledger: Ledger, measure: str) -> None:
+    ledger.read("n1", {0: 700.0})
+    # A quarter of an hour of its other GPU was read, and nothing of a third.
+    ledger.read("n1", {1: 700.0}, to_s=900.0)
+    ledger.job("llama", {"n1": [0, 1], "n2": [0]})
+    given = {"price_per_kwh": 0.2, "carbon_g_per_kwh": 100.0}
+    actions.make_tariff(
+        make_user(Role.OPERATOR), Site.objects.get(), ledger.hour - HOUR, given, now=ledger.hour
+    )
+    ledger.close()
+    stands = made(ledger, measure=measure, begins_at=ledger.hour.isoformat())["standing"]
+    assert stands["known"] == 1.0
+    assert stands["unread"] == pytest.approx(1.75 / 3, rel=0.01)
+    assert stands["is_least"] is True
+
+
+def test_a_gap_that_is_bridged_is_not_missing_and_old_hours_do_not_tell(ledger: Ledger) -> None:
+    ledger.read("n1", {0: 700.0}, to_s=2400.0)
+    ledger.job("llama", {"n1": [0]})
+    ledger.close()
+    assert made(ledger)["standing"]["unread"] == 0.0
+    ProjectHour.objects.update(unread_ms=None)
+    assert api_client().get(URL).json()["results"][0]["standing"]["unread"] is None
+
+
+def test_a_node_whose_meter_tells_misses_nothing(ledger: Ledger) -> None:
+    ledger.read("n1", {0: 700.0})
+    ledger.meter("node", 1600.0, node=Node.objects.get(name="n1"))
+    ledger.job("llama", {"n1": [0, 1]})
+    ledger.close()
+    stands = made(ledger)["standing"]
+    assert stands["used"] == pytest.approx(1.6, rel=0.02)
+    assert stands["unread"] == 0.0
+
+
 @pytest.mark.parametrize(
     ("given", "field"),
     [
@@ -139,7 +175,7 @@ def test_each_share_that_is_passed_opens_an_incident_once(hour: Ledger) -> None:
     budgets.follow(now)
     budgets.follow(now)
     incident = Incident.objects.get()
-    assert f"Budget {number} is used to at least 70%" in incident.title
+    assert f"Budget {number} is used to at least 70 %" in incident.title
     # It is for all who see incidents: the project is not for all of them.
     assert "vision" not in incident.title
     budgets.end(make_user(Role.OPERATOR), Budget.objects.get(), now=now)

@@ -67,6 +67,7 @@ def test_the_highest_hour_of_a_month_carries_its_demand_charge(ledger: Ledger) -
     assert first.demand == pytest.approx(10 * kw)
     later = SiteHour.objects.get()
     later.pk, later.hour, later.idle_mj = None, ledger.hour + HOUR, 10 * first.unmanaged_mj
+    later.five_minutes_mj = []
     later.save()
     actions.take_grid(Site.objects.get(), [Told(later.hour, 1.0)], GridHour.Source.FILE,
                       now=ledger.hour + 2 * HOUR)  # fmt: skip
@@ -83,6 +84,8 @@ def test_the_highest_hour_of_a_month_carries_its_demand_charge(ledger: Ledger) -
         ({"carbon_g_per_kwh": -1.0}, "carbon_g_per_kwh"),
         ({"price_per_kwh": float("nan")}, "price_per_kwh"),
         ({"zone": "DE/../x"}, "zone"),
+        ({"demand_interval_min": 7}, "demand_interval_min"),
+        ({"demand_interval_min": 0}, "demand_interval_min"),
     ],
 )
 def test_a_tariff_that_cannot_be_is_refused_by_its_field(

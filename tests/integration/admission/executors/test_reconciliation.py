@@ -66,6 +66,39 @@ def test_a_failure_fails_its_phase_and_says_why(scene: Scene) -> None:
     assert scene.phase(attempt).state == "failed"
 
 
+def test_what_output_says_of_a_failure_is_kept_with_its_attempt(scene: Scene) -> None:
+    attempt = scene.running()
+    first, second = scene.machines
+    first.hold(
+        attempt.key, "ended", outcome="exited", exit_code=1,
+        log_tail="[rank0]: ncclRemoteError: A call failed possibly due to a network error\n",
+    )  # fmt: skip
+    second.hold(
+        attempt.key, "ended", outcome="exited", exit_code=1,
+        log_tail="step 7\nKeyError: 'secret-name'\n",
+    )  # fmt: skip
+    scene.go_round()
+    scene.reconcile()
+    attempt.refresh_from_db()
+    assert attempt.told == {
+        "kind": "exception", "node": NODES[1], "text": "KeyError", "before_s": 0.0,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        {"outcome": "exited", "exit_code": 0},
+        # It was told to stop, and what it says is of that.
+        {"outcome": "timed_out"},
+    ],
+)
+def test_what_did_not_fail_by_itself_tells_nothing(scene: Scene, report: dict[str, Any]) -> None:
+    attempt = scene.running()
+    scene.end(attempt, log_tail="KeyboardInterrupt\n", **report)
+    assert attempt.told is None
+
+
 def test_a_tolerated_failure_is_queued_again_with_a_wait_that_doubles(scene: Scene) -> None:
     restart = {"tolerance": "failure", "max_restarts": 2, "backoff_s": 10.0}
     waits = []

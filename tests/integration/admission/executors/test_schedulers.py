@@ -60,7 +60,7 @@ def test_nothing_begins_before_it_was_let_go_by_a_clock_of_whole_seconds(
     invented.submit("17")
     invented.tell()
     invented.cycle()
-    begun_at = time.time() - 5.0
+    begun_at = time.time() - 60.0
     (order,) = invented.tell()["jobs"]
     ran = {"state": "running", "lease": order["lease"], "nodes": order["nodes"]}
     invented.jobs["17"] |= {**ran, "started_at": begun_at}
@@ -462,14 +462,15 @@ def test_owners_of_running_jobs_read_what_these_have_used_from_time_to_time(
     SchedulerJob.objects.update(commented_at=began)
     for minutes in (2, 1, 0):
         invented.fleet.report(power_w=500.0, at=time.time() - 60.0 * minutes)
-    assert accounting.account(time.time()) == 1
+    now = time.time()
+    assert accounting.account(now) == 1
     said = invented.tell()["comments"]["7"]
     (node,) = invented.jobs["7"]["nodes"]
-    used = r"its GPUs have used 0\.0\d+ kWh in 20 min, \d+% of that read"
+    used = r"its GPUs have used 0\.0\d+ kWh in 20 min, \d+ % of that read"
     assert re.fullmatch(f"admitted on {node}; {used}", said)
-    assert accounting.account(time.time()) == 0
-    assert accounting.account(time.time() + 599.0) == 0
-    assert accounting.account(time.time() + 601.0) == 1
+    assert accounting.account(now) == 0
+    assert accounting.account(now + 599.0) == 0
+    assert accounting.account(now + 601.0) == 1
 
 
 # --- Slices ---------------------------------------------------------------------------------------

@@ -15,9 +15,10 @@ from headroom.contracts import ThrottleCause
 from policies.incidents.models import Incident
 from policies.restrictions.models import Restriction
 from telemetry.faults.models import EccEvent
-from telemetry.models import Agent, ThrottleEvent
+from telemetry.models import Agent, AgentSilence, ThrottleEvent, XidEvent
 from telemetry.throttle.rules import Severity
 from tests.builders.accounts import api_client, bearer, make_token, make_user
+from tests.builders.agents import make_agent
 from tests.builders.readings import make_node
 from tests.integration.admission.failures.scenes import at, end_job, observe, two_nodes, xid
 
@@ -102,6 +103,59 @@ def test_a_program_that_fails_counts_for_no_gpu() -> None:
     assert found["groups"][0]["causes"]["software"] == 1
     assert (found["groups"][0]["failures"], found["fleet"]["failures"]) == (0, 0)
     assert groups(ask())["program"]["failures"] == 1
+
+
+def told(kind: str, node: str, text: str = "KeyError", before_s: float = 0.0) -> dict[str, Any]:
+    return {"kind": kind, "node": node, "text": text, "before_s": before_s}
+
+
+@pytest.mark.parametrize(
+    ("kind", "cause", "component", "of"),
+    [
+        ("exception", "software", "program", ["n2"]),
+        ("told_nvlink", "hardware", "nvlink", ["n2"]),
+        ("storage", "network", "storage", ["n2"]),
+        # What is said of a collective may be of any of its nodes.
+        ("collective_broken", "network", "network", ["n1", "n2"]),
+        ("collective_hung", "unknown", "collective", ["n1", "n2"]),
+    ],
+)
+def test_what_output_tells_attributes_a_job_that_failed(
+    kind: str, cause: str, component: str, of: list[str]
+) -> None:
+    end_job(
+        "llama", 3.0, "failed", {"n1": [0], "n2": [0]}, why="n1: exit code 1",
+        told=told(kind, "n2", "words"),
+    )  # fmt: skip
+    failure = only(ask())
+    assert (failure["cause"], failure["component"]) == (cause, component)
+    assert failure["nodes"] == of
+    assert failure["evidence"][0]["text"] == "llama/train/1 failed: n1: exit code 1; n2: words"
+
+
+def test_an_error_that_was_logged_as_a_collective_began_to_hang_is_why_it_hung() -> None:
+    xid("n2", 74, 3.5)
+    end_job(
+        "llama", 3.0, "failed", {"n1": [0], "n2": [0]},
+        told=told("collective_hung", "n1", before_s=1800.0),
+    )  # fmt: skip
+    failure = only(ask())
+    assert (failure["cause"], failure["component"], failure["nodes"]) == (
+        "hardware", "nvlink", ["n2"],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("severity", "count"), [("Fatal", 1), ("Non-fatal", 0)])
+def test_a_fatal_error_of_a_switch_is_a_failure_of_nvlink(severity: str, count: int) -> None:
+    XidEvent.objects.create(
+        node=Node.objects.get(name="n1"), ts=at(2.0), xid=20034,
+        text=f"nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, {severity}, Link 32 Fault Up",
+    )  # fmt: skip
+    failures = ask()["failures"]
+    assert len(failures) == count
+    for failure in failures:
+        assert failure["component"] == "nvlink"
+        assert failure["evidence"][0]["text"] == "SXid 20034: fatal error of an NVSwitch"
 
 
 def test_warnings_and_errors_of_programs_are_no_failures_by_themselves() -> None:
@@ -201,13 +255,39 @@ def test_a_node_that_fell_silent_as_it_failed_counts_with_what_ended_there() -> 
     assert ask()["unobserved"] == 1
 
 
+def test_silences_of_agents_are_not_observed_and_what_failed_meanwhile_counts_for_no_rate() -> None:
+    silent = Agent.objects.get(name="agent-n1")
+    AgentSilence.objects.create(agent=silent, since=at(48.0), until=at(24.0))
+    xid("n1", 79, 30.0)
+    xid("n2", 79, 20.0)
+    found = ask()
+    assert found["fleet"]["device_h"] == pytest.approx(960.0 - 4 * 24.0, rel=1e-3)
+    assert found["fleet"]["silent_h"] == pytest.approx(4 * 24.0, rel=1e-3)
+    assert (found["unobserved"], found["fleet"]["failures"]) == (1, 1)
+    assert groups(found)["node"]["silent_h"] == pytest.approx(2 * 24.0, rel=1e-3)
+    assert groups(ask({"by": "rack"}))["oslo/A01"]["silent_h"] == pytest.approx(48.0, rel=1e-3)
+
+
+def test_where_another_agent_tells_of_a_node_it_is_observed_while_one_is_silent() -> None:
+    silent = Agent.objects.get(name="agent-n1")
+    AgentSilence.objects.create(agent=silent, since=at(48.0), until=at(24.0))
+    other, _ = make_agent("site-agent", nodes=[Node.objects.get(name="n1")])
+    Agent.objects.filter(pk=other.pk).update(created_at=at(36.0), last_seen_at=at(0.0))
+    by_rack = groups(ask({"by": "rack"}))
+    assert by_rack["oslo/A01"]["device_h"] == pytest.approx(480.0 - 24.0, rel=1e-3)
+    assert by_rack["oslo/A02"]["silent_h"] == pytest.approx(48.0, rel=1e-3)
+
+
 def test_failures_outside_of_the_span_are_left_out() -> None:
     xid("n1", 79, 5.0)
     assert ask({"range": "1h"})["failures"] == []
 
 
 def test_the_job_of_another_project_has_no_name_and_is_not_quoted() -> None:
-    end_job("secret-job", 3.0, "failed", project="sphinx", why="n1: secret-words")
+    end_job(
+        "secret-job", 3.0, "failed", project="sphinx", why="n1: secret-words",
+        told=told("exception", "n1", "SecretError"),
+    )  # fmt: skip
     assert only(ask())["jobs"] == ["secret-job/train/1"]
     failure = only(ask(role=Role.ML_USER))
     assert failure["jobs"] == ["a job of another project"]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from accounts.roles import Role
 from admission.directives.models import Directive
@@ -77,6 +78,29 @@ def test_a_job_that_never_held_a_gpu_has_an_empty_account(job: Job) -> None:
     assert (found["gpu_s"], found["goodput"], found["attempts"]) == (0.0, None, [])
 
 
+def test_what_a_job_waited_for_is_told_by_reason_and_at_its_price(db: None, settings: Any) -> None:
+    now = timezone.now()
+    make_job("mistral", gpus=8, waited=timedelta(hours=1))
+    job = make_job("llama", gpus=2, waited=timedelta(hours=1))
+    job.phases.update(reason="GpuShortage", reason_since=now - timedelta(minutes=45))
+    untold, short = sorted(ask()["waiting"], key=lambda each: str(each["reason"]))
+    assert (untold["reason"], short["reason"]) == ("", "GpuShortage")
+    assert untold["demand_gpu_s"] == pytest.approx(2 * 900.0, abs=60.0)
+    assert short["demand_gpu_s"] == pytest.approx(2 * 2700.0, abs=60.0)
+    assert (untold["money"], short["money"]) == (None, None)
+    settings.ENERGY_WAITING_GPU_HOUR = 2.0
+    most, _ = ask()["waiting"]
+    assert most["money"] == pytest.approx(3.0, abs=0.05)
+
+
+def test_of_a_job_that_began_the_wait_before_is_told(job: Job, began: float) -> None:
+    Job.objects.update(submitted_at=at(began - 100.0))
+    job.phases.update(queued_at=at(began - 100.0))
+    attempt(job, began, began + 540.0)
+    (wait,) = ask({"from": str(began), "to": str(began + 60.0)})["waiting"]
+    assert wait["demand_gpu_s"] == pytest.approx(200.0)
+
+
 def test_what_the_loop_tells_is_told_by_cause(job: Job, began: float) -> None:
     attempt(job, began, began + 540.0)
     report(began + 40.0, began + 540.0, data_wait_s=1.0, sync_s=1.8, lost_share=0.2)
@@ -106,6 +130,18 @@ def test_program_goodput_is_known_of_what_states_its_flops_alone(job: Job, began
     job.spec["phases"][0]["flops_per_step"] = 1e20
     job.save(update_fields=["spec"])
     assert "is not that of its steps" in ask()["program_verdict"]
+
+
+def test_flops_that_a_loop_tells_count_where_the_specification_states_none(
+    job: Job, began: float
+) -> None:
+    attempt(job, began, began + 1000.0)
+    flop = 0.15 * 2 * 10.0 * 989.4e12
+    report(began + 100.0, began + 900.0, data_wait_s=5.0, flops_per_step=flop)
+    assert ask()["program_goodput"] == pytest.approx(0.3, rel=0.02)
+    job.spec["phases"][0]["flops_per_step"] = 2 * flop
+    job.save(update_fields=["spec"])
+    assert ask()["program_goodput"] == pytest.approx(0.6, rel=0.02)
 
 
 def test_steps_that_are_made_again_are_not_productive(job: Job, began: float) -> None:

@@ -111,6 +111,21 @@ def test_program_goodput_is_by_the_flops_that_jobs_state(db: None) -> None:
     }  # fmt: skip
 
 
+def test_program_goodput_is_by_the_flops_that_loops_tell(db: None) -> None:
+    make_node("n1", gpus=2)
+    snapshot.fresh()
+    llama = job_since(0.0, "llama", gpus=2, state="running")
+    hold(llama, {"n1": [0, 1]}, 0.0)
+    # Longer sequences from the half hour on: the mean of both counts.
+    flop = 2 * 20.0 * 989.4e12
+    report("llama", 60.0, 1800.0, flops_per_step=0.3 * flop)
+    report("llama", 1800.0, 3900.0, step=87, flops_per_step=0.5 * flop)
+    again()
+    row = HourSteps.objects.get()
+    assert row.stated_gpu_s == 2 * 3540.0
+    assert row.model_flop / row.peak_flop == pytest.approx(0.4, rel=0.03)
+
+
 def test_by_place_program_goodput_is_told_of_all_alone(db: None) -> None:
     make_node("n1", gpus=1)
     snapshot.fresh()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,35 +10,18 @@ from django.test import Client
 
 from accounts.models import User
 from accounts.roles import Role
-from admission.cycle import live
 from admission.jobs import submission
 from admission.jobs.models import Job, Phase, Project
 from fleet import snapshot
 from headroom.jobs.reading import convert
-from policies import current
-from policies.headroom import live as headroom_live
-from telemetry import stream
-from telemetry.directory import invalidate_scopes
 from tests.builders.accounts import bearer, make_token, make_user
 from tests.builders.fleet import SmallFleet, small_fleet
 from tests.unit.headroom.jobs.specs import make_phase, make_spec
 
 
 @pytest.fixture(autouse=True)
-def clean_stores(db: None) -> Iterator[None]:
-    """An empty Redis, and caches that do not remember the last test's database."""
-    stream.connection().flushall()
-    _forget()
-    yield
-    _forget()
-
-
-def _forget() -> None:
-    invalidate_scopes()
-    snapshot.invalidate()
-    current.invalidate()
-    headroom_live.invalidate()
-    live.invalidate()
+def clean_stores(db: None, clean_stores: None) -> None:
+    """Each test begins with nothing but its own database."""
 
 
 @pytest.fixture

@@ -45,11 +45,19 @@ def result(folder: Path) -> MatrixResult:
 
 
 @pytest.mark.parametrize("name", [NORMAL, *TOLD])
+@pytest.mark.slow(
+    beside="tests/unit/lab/matrix/test_channel.py::"
+    "test_what_is_told_is_heard_and_what_was_done_is_seen"
+)
 def test_what_does_as_it_is_told_passes(result: MatrixResult, name: str) -> None:
     found = cell(result, name)
     assert found.verdict == Verdict.PASSED, found.why + found.log
 
 
+@pytest.mark.slow(
+    beside="tests/unit/lab/matrix/test_channel.py::"
+    "test_another_start_finds_what_is_in_force_and_not_what_was_done_once"
+)
 def test_a_smaller_batch_is_in_force_from_one_step_to_another(
     result: MatrixResult, folder: Path
 ) -> None:
@@ -61,6 +69,9 @@ def test_a_smaller_batch_is_in_force_from_one_step_to_another(
     assert small == list(range(shrink["step"] + 1, grow["step"] + 1))
 
 
+@pytest.mark.slow(
+    beside="tests/unit/lab/matrix/test_channel.py::test_a_pause_lasts_from_when_it_was_done"
+)
 def test_a_pause_lasts_from_when_the_command_stands_still(
     result: MatrixResult, folder: Path
 ) -> None:
@@ -70,6 +81,10 @@ def test_a_pause_lasts_from_when_the_command_stands_still(
     assert resume["told_s"] - pause["done_s"] >= 0.1 * STEPS * STEP_S * 0.9
 
 
+@pytest.mark.slow(
+    beside="tests/unit/lab/matrix/test_channel.py::"
+    "test_the_ledger_has_all_lines_with_times_of_the_run"
+)
 def test_a_command_that_leaves_goes_on_at_the_next_step_under_another_path(
     result: MatrixResult, folder: Path
 ) -> None:

@@ -64,6 +64,10 @@ def test_it_learns_and_resumes_to_the_last_bit(journal: Journal, tmp_path: Path)
     assert exit_code(result) == 0
 
 
+@pytest.mark.slow(
+    beside="tests/integration/lab/matrix/test_runs.py::"
+    "test_checkpoints_that_are_not_what_they_were_to_be_are_caught"
+)
 def test_a_checkpoint_that_is_spoiled_on_resume_is_caught(journal: Journal, tmp_path: Path) -> None:
     result = run("broken_resume.py", short(KILL, *RESUMES), journal, tmp_path, *QUICK)
     assert cell(result, NORMAL).verdict == Verdict.PASSED, cell(result, NORMAL).why

@@ -50,6 +50,9 @@ def alone(setup: Setup) -> dict[Part, bytes]:
     return _bytes_of(run_all(RUN, _parts(setup), where=Where(workers=1)))
 
 
+@pytest.mark.slow(
+    beside="tests/unit/lab/spread/test_spread.py::test_processes_come_to_the_same_bytes_as_one"
+)
 def test_two_workers_come_to_the_same_bytes_though_one_is_killed(
     client: redis.Redis, setup: Setup, alone: dict[Part, bytes], tmp_path: Path
 ) -> None:

@@ -76,6 +76,16 @@ def test_claims_are_shown_by_their_bounds(monkeypatch: pytest.MonkeyPatch) -> No
     assert not any(math.isnan(value) for value in shown.values())
 
 
+def test_links_are_told_in_bytes(fleet: SmallFleet) -> None:
+    fleet.report(at=(now := time.time()), links={"oslo/A01/uplink": 6e10})
+    exposition.publish(headroom := live.current(now))
+    found, link = samples(), headroom.table(ScopeKind.LINK).row("oslo/A01/uplink")
+    place = ("link", "oslo/A01/uplink", "oslo")
+    assert found["capacity_bytes_per_second", *place] == link["link_capacity_bits_per_s"] / 8
+    assert found["headroom_bytes_per_second", *place] == link["link_headroom_bits_per_s"] / 8
+    assert found["load_bytes_per_second", *place] == pytest.approx(6e10)
+
+
 def test_what_nobody_renews_is_no_longer_shown(fleet: SmallFleet) -> None:
     fleet.report()
     exposition.publish(live.current(time.time()))

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from django.test import Client
 from django.utils import timezone
+from rest_framework.validators import UniqueValidator
 
 from accounts.models import AuditEntry
 from accounts.roles import Role
@@ -62,6 +64,47 @@ def test_a_secret_does_not_follow_to_another_address(operator: Client) -> None:
     assert send(operator, "patch", url, {**moved, "secret": ""}).status_code == 200
     assert NotificationChannel.objects.get().secret == ""
     assert send(operator, "patch", url, {"min_severity": "critical"}).status_code == 200
+
+
+def test_of_a_url_the_host_alone_is_shown_since_the_rest_may_be_a_key(operator: Client) -> None:
+    url = made(operator, kind="slack", target="https://hooks.example.com/T0/B0/k3y?t=1", secret="")
+    for answer in (operator.get(url), operator.get(URL), send(operator, "patch", url, {})):
+        assert "k3y" not in answer.content.decode()
+    assert operator.get(url).json()["target"] == "https://hooks.example.com/…"
+    assert "k3y" not in str(list(AuditEntry.objects.values()))
+
+
+def test_what_was_shown_of_an_address_keeps_it_when_it_is_given_back(operator: Client) -> None:
+    url = made(operator)
+    was = operator.get(url).json()
+    assert send(operator, "put", url, {**was, "min_severity": "info"}).status_code == 200
+    channel = NotificationChannel.objects.get()
+    assert channel.target == "https://hooks.example.com/x"
+    assert (channel.secret, channel.min_severity) == (SECRET, "info")
+
+
+@pytest.mark.parametrize("given", [{}, {"target": "https://hooks.example.com/…"}])
+def test_an_address_is_not_told_by_the_fault_of_another_kind(
+    operator: Client, given: dict[str, str]
+) -> None:
+    url = made(operator, target="https://hooks.example.com/k3y", secret="")
+    refused = send(operator, "patch", url, {"kind": "email", **given})
+    assert refused.status_code == 400
+    assert refused.json()["error"]["field"] == "target"
+    assert "k3y" not in refused.content.decode()
+
+
+def test_addresses_of_email_are_shown_whole(operator: Client) -> None:
+    url = made(operator, kind="email", target="a@example.com, b@example.com", secret="")
+    assert operator.get(url).json()["target"] == "a@example.com, b@example.com"
+
+
+def test_of_two_that_make_one_name_at_once_the_second_is_refused(operator: Client) -> None:
+    made(operator)
+    with patch.object(UniqueValidator, "__call__", lambda *_: None):
+        refused = send(operator, "post", URL, body())
+    assert (refused.status_code, refused.json()["error"]["field"]) == (400, "name")
+    assert NotificationChannel.objects.count() == 1
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_one_that_waits_for_a_person_says_so(readings: Readings) -> None:
     )
     stage.play()
     step = stage.run.steps.get(step="all")
-    assert "waits for a person: policies would take 100%" in step.note
+    assert "waits for a person: policies would take 100 %" in step.note
     assert (step.state, step.restriction) == ("held", Restriction.objects.get().pk)
 
 

@@ -131,6 +131,14 @@ def kill_at_every_point(
     return points
 
 
+def test_killed_after_every_third_commit(worker: subprocess.Popen[str]) -> None:
+    assert kill_at_every_point(worker, TAKEN_BACK, "undone", commits=True, each=6) > 30
+
+
+@pytest.mark.slow(
+    beside="tests/integration/policies/playbooks/test_sigkill.py"
+    "::test_killed_after_every_third_commit"
+)
 def test_killed_after_every_commit(worker: subprocess.Popen[str]) -> None:
     """So between every pair of steps, forth and back."""
     assert kill_at_every_point(worker, TAKEN_BACK, "undone", commits=True, each=2) > 30

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from fleet import snapshot
-from policies.restrictions import limits
 from policies.restrictions.kinds import RestrictionKind, Wanted
 from policies.scopes import Scope, ScopeKind
-from telemetry import stream
-from telemetry.directory import invalidate_scopes
 from tests.builders.fleet import SmallFleet, small_fleet
 
 CAP = RestrictionKind.POWER_CAP_W
@@ -21,18 +17,8 @@ DRAIN = RestrictionKind.DRAIN
 
 
 @pytest.fixture(autouse=True)
-def clean_stores(db: None) -> Iterator[None]:
-    """An empty Redis, and caches that do not remember the last test's database."""
-    stream.connection().flushall()
-    _forget()
-    yield
-    _forget()
-
-
-def _forget() -> None:
-    invalidate_scopes()
-    snapshot.invalidate()
-    limits.invalidate()
+def clean_stores(db: None, clean_stores: None) -> None:
+    """Each test begins with nothing but its own database."""
 
 
 @pytest.fixture

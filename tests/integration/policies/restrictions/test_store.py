@@ -126,7 +126,7 @@ def test_what_policies_may_not_take_without_a_person_is_held(fleet: SmallFleet) 
     )
     assert (first.state, second.state) == (State.IN_FORCE, State.PENDING_APPROVAL)
     assert second.pending_why == (
-        "policies would take 40% of site oslo, and without a person they may take 20%"
+        "policies would take 40 % of site oslo, and without a person they may take 20 %"
     )
     assert [each.id for each in store.in_force(now()).restrictions] == [first.pk]
     assert ledger(second) == ["issued", "pending_approval"]

@@ -130,8 +130,13 @@ def test_a_step_is_done_when_agents_report_it_and_not_when_its_playbook_is(
     assert after(run, 3).state == RolloutState.SOAKING
 
 
-def write_jobs(fleet: SmallFleet, run: RolloutRun, *, power_after: float) -> None:
-    """Have a job on each rack be read for an hour around the change, at twelve."""
+def write_jobs(
+    fleet: SmallFleet, run: RolloutRun, *, power_after: float, samples_after: float = 1.0
+) -> None:
+    """Have a job on each rack be read for an hour around the change, at twelve.
+
+    What was changed draws otherwise after it, and takes other batches.
+    """
     rng_of = {path: number for number, path in enumerate(fleet.racks)}
     changed = {path for step in run.racks for path in step}
     for path, number in rng_of.items():
@@ -147,7 +152,11 @@ def write_jobs(fleet: SmallFleet, run: RolloutRun, *, power_after: float) -> Non
         for gpu in Gpu.objects.filter(node__name__in=fleet.nodes_of(path)):
             write_samples(GPU, gpu.pk, times, power_w=power, util=80.0, temp_c=60.0, job_id=job.pk)
         steps = [2.0 * each for each in wobble]
-        write_samples(JOB, job.pk, times, step_time_s=steps, lost_share=0.05)
+        rates = [
+            512.0 / each * (samples_after if at >= START.timestamp() and path in changed else 1.0)
+            for at, each in zip(times, steps, strict=True)
+        ]
+        write_samples(JOB, job.pk, times, step_time_s=steps, lost_share=0.05, samples_per_s=rates)
     while not housekeeping.roll_up((START + timedelta(hours=2)).timestamp()):
         pass  # its time is up before all is done, on a busy machine
 
@@ -173,6 +182,20 @@ def test_what_draws_more_is_taken_back_by_itself(fleet: SmallFleet) -> None:
     assert [each.action for each in actions][-3:] == [
         "rollout.soaking", "rollout.rolling_back", "rollout.rolled_back",
     ]  # fmt: skip
+
+
+def test_a_job_that_takes_larger_batches_by_itself_is_no_effect_of_the_change(
+    fleet: SmallFleet,
+) -> None:
+    run = begun()
+    install(fleet, run)
+    write_jobs(fleet, run, power_after=1.05, samples_after=2.0)
+    after(run, 0)
+    assert after(run, 18).state == RolloutState.SOAKING
+    assert run.judged["other_work"] == {"changed": 1, "control": 0}
+    assert {each["state"] for each in run.judged["findings"]} == {"unseen"}
+    # It is the only job there: nothing is shown of the change, and it is not let through.
+    assert after(run, 21).state == RolloutState.HELD
 
 
 def test_what_is_harmless_goes_on_to_all_racks_and_is_done(fleet: SmallFleet) -> None:

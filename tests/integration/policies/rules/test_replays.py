@@ -7,6 +7,7 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
+import psycopg
 import pytest
 from django.db import connection
 
@@ -14,7 +15,7 @@ from fleet.models import Gpu
 from policies.documents import life
 from policies.restrictions import store
 from policies.restrictions.kinds import RestrictionKind, Wanted
-from policies.rules import actions, document, replays
+from policies.rules import actions, document, replays, under_way
 from policies.rules.actions import RULES
 from policies.rules.models import RuleReplay
 from policies.rules.recorded import not_recorded
@@ -126,7 +127,7 @@ def test_a_replay_that_fails_says_why(start: float, monkeypatch: pytest.MonkeyPa
     version = life.draft(RULES, "author", RULE)
     row = actions.ask_for_replay("author", version, start, start + 600)
 
-    def fails(*_: Any) -> None:
+    def fails(*_: Any, **__: Any) -> None:
         raise OSError("the cold tier is away")
 
     monkeypatch.setattr(replays, "outcomes", fails)
@@ -134,6 +135,81 @@ def test_a_replay_that_fails_says_why(start: float, monkeypatch: pytest.MonkeyPa
     row.refresh_from_db()
     assert (row.state, row.error) == ("failed", "OSError: the cold tier is away")
     assert row.finished_at is not None
+
+
+def test_how_far_it_is_is_kept_after_each_piece(
+    start: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replays, "_CELLS", 1)  # pieces of 60 steps
+    row = actions.ask_for_replay("author", life.draft(RULES, "author", RULE), start - 900, start)
+    noted: list[float] = []
+    note = under_way.note
+
+    def noting(replay_id: int, done_s: float) -> None:
+        note(replay_id, done_s)
+        shown = RuleReplay.objects.get(pk=replay_id)
+        assert (shown.state, shown.whole_s) == ("running", 900.0)
+        noted.append(shown.done_s)
+
+    monkeypatch.setattr(under_way, "note", noting)
+    replays.run(row.pk)
+    assert noted == [600.0, 900.0]
+    row.refresh_from_db()
+    assert (row.state, row.done_s) == ("done", row.whole_s)
+
+
+def test_one_whose_worker_has_ended_is_given_up(start: float) -> None:
+    row = actions.ask_for_replay("author", life.draft(RULES, "author", RULE), start, start + 600)
+    RuleReplay.objects.update(state="running", done_s=240.0)
+    assert under_way.give_up_dead() == 1
+    row.refresh_from_db()
+    assert (row.state, row.error) == ("failed", under_way.WORKER_ENDED)
+    assert (row.done_s, row.finished_at is None) == (240.0, False)
+    assert under_way.give_up_dead() == 0
+
+
+@pytest.mark.parametrize("state", ["waiting", "done"])
+def test_one_that_does_not_run_is_not_given_up(start: float, state: str) -> None:
+    actions.ask_for_replay("author", life.draft(RULES, "author", RULE), start, start + 600)
+    RuleReplay.objects.update(state=state)
+    assert under_way.give_up_dead() == 0
+    assert RuleReplay.objects.get().state == state
+
+
+@pytest.mark.django_db(transaction=True)
+def test_one_that_another_process_runs_goes_on_and_is_begun_once() -> None:
+    version = life.draft(RULES, "author", RULE)
+    row = actions.ask_for_replay("author", version, 0.0, 600.0)
+    other = psycopg.connect(**connection.get_connection_params())
+    other.execute("SELECT pg_advisory_lock(%s, %s)", [under_way._LOCK_CLASS, row.pk])
+    replays.run(row.pk)
+    assert RuleReplay.objects.get().state == "waiting"
+    RuleReplay.objects.update(state="running")
+    assert under_way.give_up_dead() == 0
+    end_session(other)
+    assert under_way.give_up_dead() == 1
+
+
+def end_session(other: psycopg.Connection[Any]) -> None:
+    """End a session of the database, as that of a worker that is killed, and wait for that."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_terminate_backend(%s, 60000)", [other.info.backend_pid])
+        assert cursor.fetchone() == (True,)
+    other.close()
+
+
+def test_a_worker_that_is_told_to_end_leaves_no_lock_behind(
+    start: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = actions.ask_for_replay("author", life.draft(RULES, "author", RULE), start, start + 600)
+
+    def ends(*_: Any, **__: Any) -> None:
+        raise SystemExit
+
+    monkeypatch.setattr(replays, "result", ends)
+    with pytest.raises(SystemExit):
+        replays.run(row.pk)
+    assert under_way.give_up_dead() == 1
 
 
 @pytest.mark.parametrize(

@@ -185,6 +185,28 @@ def test_a_project_draws_no_more_than_its_quota_of_power() -> None:
     assert _why(decisions, "b") is ReasonToken.QUOTA_EXCEEDED
 
 
+def test_an_elastic_job_starts_with_as_many_gpus_as_the_watts_of_its_project_are_for() -> None:
+    world = _world(projects={"vision": ProjectShare("vision", power_quota_w=6_000.0)})
+    world.submit(make_request("a/train", gpus=8, min_gpus=2))
+    [one] = world.cycle().admitted
+    # A fifth one would take 1,275 W more.
+    assert (len(one.placement.gpus), one.placement.total_w) == (4, 5_100.0)
+    assert one.placement.slowdown == pytest.approx(0.5)
+
+
+def test_an_elastic_job_without_watts_for_its_fewest_gpus_is_told_of_these_and_is_next() -> None:
+    world = _world(nodes=2, projects={"vision": ProjectShare("vision", power_quota_w=7_000.0)})
+    world.submit(make_request("a/train", gpus=2))
+    world.cycle()
+    world.submit(make_request("b/train", gpus=8, min_gpus=4, gpus_per_node=4, priority=1))
+    world.submit(make_request("c/train", gpus=2, walltime_s=7200.0))
+    decisions = world.cycle()
+    reason = decisions.waiting["b/train"].dominant
+    assert (reason.token, reason.unit) == (ReasonToken.QUOTA_EXCEEDED, "W")
+    assert reason.need == 2.0 * world.running["a/train"].placement.total_w
+    assert decisions.waiting["c/train"].dominant.evidence["kept_for"] == "b/train"
+
+
 def test_another_project_is_not_kept_from_what_one_may_not_have() -> None:
     world = _world(projects={"vision": ProjectShare("vision", gpu_quota=0)})
     world.submit(make_request("a/train", gpus=8, priority=9))

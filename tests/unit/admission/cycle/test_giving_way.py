@@ -368,6 +368,30 @@ def test_who_needs_more_than_all_that_may_be_asked_is_told() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("share", "classes"),
+    [
+        (ProjectShare("search", power_quota_w=8_000.0), URGENT),
+        (ProjectShare("search"), {**URGENT, "urgent": replace(URGENT["urgent"], max_gpus=8)}),
+    ],
+    ids=["watts of its project", "GPUs of its class"],
+)
+def test_an_elastic_job_asks_at_once_though_all_that_may_be_asked_free_more_than_it_may_have(
+    share: ProjectShare, classes: dict[str, ClassRules]
+) -> None:
+    # It was placed as wide as on what all of them leave, which its quotas forbid, so that nobody
+    # was asked; once one of them was to leave for another job, those left over were enough for it.
+    policy = replace(AT_ONCE, reclaim_share_after_s=None)
+    world = _world(racks=2, classes=classes, preemption=policy, projects={"search": share})
+    _fill(world, "a", jobs=4)
+    world.submit(_urgent(gpus=16, min_gpus=6))
+    decisions = world.cycle()
+    assert [each.for_key for each in decisions.preempt] == ["urgent/train"]
+    assert world.cycle().preempt == ()
+    [one] = _grace(world).admitted
+    assert 6 <= len(one.placement.gpus) <= 8
+
+
 # --- Beside the best that there is ----------------------------------------------------------------
 
 

@@ -87,7 +87,7 @@ def test_a_job_that_grows_is_done_much_earlier() -> None:
 
 
 def test_it_grows_once_it_has_run_for_long_enough_and_says_why_not_before() -> None:
-    world = _world()
+    world = _world(moving=MovingPolicy(least_since_s=1800.0))
     _one_of_eight(world)
     early = _later(world, 660.0)
     assert not early.moves.chosen

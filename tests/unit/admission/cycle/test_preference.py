@@ -151,6 +151,16 @@ def test_of_sites_with_room_the_cheaper_is_taken_and_else_the_other() -> None:
         assert alone.placement.sites == (names[first],)
 
 
+def test_one_that_begins_with_more_than_it_asks_for_does_not_leave_the_cheaper_site() -> None:
+    world = World(make_arrays(racks=1, nodes=1, sites=2), tuning=CALM)
+    rates = named(ahead([0.2], [0.1]), world)
+    world.submit(make_request("b/train", gpus=4, sites=(rates.sites[1],)))
+    world.submit(asks(gpus=2, max_gpus=8, preemptible=True, checkpoint_interval_s=600.0))
+    placements = {each.request.job: each.placement for each in decided(world, rates).admitted}
+    assert placements["a"].sites == (rates.sites[1],)
+    assert len(placements["a"].gpus) == 4
+
+
 def test_a_cheaper_site_is_left_to_those_who_can_go_nowhere_else() -> None:
     for free in (0, 1):
         world = World(make_arrays(racks=1, nodes=1, sites=2), tuning=CALM)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from admission.core.moving import MoveKind, MovingPolicy
+from admission.core.snapshot import Draws, ProjectShare
 from admission.core.throughput import SETTLED_S, Curve, Measured
 from physics.scaling import usl_speedup
 from policies.headroom.evaluate import evaluate
@@ -27,6 +29,8 @@ from tests.unit.admission.cycle.test_moving import (
 )
 
 KEY = "sweep/train"
+#: GPUs that do little are left to nobody in particular, and given back to nobody in particular.
+THRIFTY = MovingPolicy(least_yield=0.5, undone_below=0.35)
 
 
 def _curve(*points: tuple[int, float]) -> Curve:
@@ -55,7 +59,7 @@ def test_a_job_grows_by_its_own_curve_and_says_so() -> None:
 
 
 def test_it_grows_no_further_than_each_added_gpu_does_enough() -> None:
-    world = _world()
+    world = _world(moving=THRIFTY)
     _one_of_eight(world)
     # By Amdahl's law with 30 % in line: 2 GPUs 1.54, 4 GPUs 2.1, 8 GPUs 2.6 times the work.
     world.curves = {KEY: _curve((1, 100.0), (2, 100.0 * 2.0 / 1.3))}
@@ -65,7 +69,7 @@ def test_it_grows_no_further_than_each_added_gpu_does_enough() -> None:
 
 
 def test_what_was_measured_not_to_pay_is_not_tried_again() -> None:
-    world = _world()
+    world = _world(moving=THRIFTY)
     _one_of_eight(world)
     world.curves = {KEY: _curve((1, 100.0), (8, 110.0))}
     found = _later(world, 1860.0).moves
@@ -148,11 +152,62 @@ def test_it_grows_only_as_far_as_power_is_left_to_carry_it_uncapped(
         assert "that keep it clear of throttling" in found.stays[KEY]
 
 
+@pytest.mark.parametrize(("share", "gpus"), [(1.0, 2), (0.5, 8)])
+def test_each_added_gpu_counts_as_what_its_own_are_measured_to_draw(
+    share: float, gpus: int
+) -> None:
+    """Eight at the peak that it states would leave too little; at half of that they would not."""
+    world = World(make_arrays(racks=1, nodes=1, gpus=8, budget_w=11_500.0), tuning=CALM)
+    _one_of_eight(world, gpu_peak_w=600.0)
+    running = world.running[KEY]
+    measured_w = tuple(share * each_w for each_w in running.placement.peak_w)
+    placement = replace(running.placement, peak_w=measured_w)
+    world.running[KEY] = replace(running, placement=placement)
+    world.now += 1800.0
+    world.end_due()
+    world.room = _drawing(world, 700.0, 2_500.0)
+    (move,) = _later(world, 60.0).moves.chosen
+    assert len(move.placement.gpus) == gpus
+
+
+@pytest.mark.parametrize(("full", "gpus"), [(0.5, 8), (1.0, 2)])
+def test_what_a_job_was_measured_to_draw_under_a_cap_counts_as_without_it(
+    full: float, gpus: int
+) -> None:
+    """Each GPU draws half of the peak that it states: all that it wants, or all that it may."""
+    world = World(make_arrays(racks=1, nodes=1, gpus=8, budget_w=11_500.0), tuning=CALM)
+    _one_of_eight(world, gpu_peak_w=600.0)
+    running = world.running[KEY]
+    (peak_w,) = running.placement.peak_w
+    placement = replace(running.placement, peak_w=(0.5 * peak_w,))
+    world.running[KEY] = replace(running, placement=placement)
+    world.draws = {KEY: Draws(0.5 * peak_w, full * peak_w)}
+    world.now += 1800.0
+    world.end_due()
+    world.room = _drawing(world, 700.0, 2_500.0)
+    (move,) = _later(world, 60.0).moves.chosen
+    assert len(move.placement.gpus) == gpus
+
+
+@pytest.mark.parametrize("gpus", [3, 7])
+def test_it_grows_as_far_as_its_project_has_watts_for(gpus: int) -> None:
+    whole = _world()
+    whole.submit(_elastic(gpus=gpus, min_gpus=gpus), runs_s=DAY_S)
+    whole.cycle()
+    watts = whole.running[KEY].placement.total_w
+    world = _world()
+    _one_of_eight(world)
+    world.projects = {"vision": ProjectShare("vision", power_quota_w=watts + 100.0)}
+    (move,) = _later(world, 1860.0).moves.chosen
+    assert f"grows from 1 to {gpus} of 8 GPUs" in move.sentence
+
+
 # --- Giving back ----------------------------------------------------------------------------------
 
 
 def test_what_did_not_pay_as_measured_is_given_back_and_says_why() -> None:
     world = _on_eight()
+    world.moving = THRIFTY
     world.curves = {KEY: _curve((2, 100.0), (8, 130.0))}
     (move,) = _later(world, 1860.0).moves.chosen
     assert (move.kind, len(move.placement.gpus)) == (MoveKind.SHRINKING, 2)
@@ -170,12 +225,12 @@ def test_what_did_not_pay_as_measured_is_given_back_and_says_why() -> None:
 @pytest.mark.parametrize(
     ("values", "points", "moving"),
     [
-        ({}, ((2, 100.0), (8, 300.0)), MovingPolicy()),
-        ({}, ((2, 100.0),), MovingPolicy()),
-        ({"min_gpus": 4}, ((2, 100.0), (8, 110.0)), MovingPolicy()),
-        ({"preemptible": False}, ((2, 100.0), (8, 110.0)), MovingPolicy()),
-        ({}, ((2, 100.0), (8, 110.0)), MovingPolicy(shrinks=False)),
-        ({}, ((2, 100.0), (8, 110.0)), MovingPolicy(moves_per_h=0)),
+        ({}, ((2, 100.0), (8, 300.0)), THRIFTY),
+        ({}, ((2, 100.0),), THRIFTY),
+        ({"min_gpus": 4}, ((2, 100.0), (8, 110.0)), THRIFTY),
+        ({"preemptible": False}, ((2, 100.0), (8, 110.0)), THRIFTY),
+        ({}, ((2, 100.0), (8, 110.0)), replace(THRIFTY, shrinks=False)),
+        ({}, ((2, 100.0), (8, 110.0)), replace(THRIFTY, moves_per_h=0)),
     ],
     ids=["it pays", "not measured here", "below its least", "not agreed", "not allowed", "spent"],
 )

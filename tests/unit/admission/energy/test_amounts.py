@@ -56,6 +56,11 @@ def test_what_was_not_read_for_half_of_the_time_is_not_made_up() -> None:
     assert found.known.tolist() == [True, False, False]
 
 
+def test_what_neither_readings_nor_bridging_tell_is_missing() -> None:
+    used_j, covered_s = np.array([10.0, 10.0, 10.0, NAN]), np.array([3600.0, 1800.0, 900.0, 0.0])
+    assert read(used_j, covered_s, 3600.0).missing(3600.0).tolist() == [0.0, 0.0, 0.75, 1.0]
+
+
 def test_the_ends_of_an_hour_are_not_a_gap() -> None:
     found = read(np.array([1000.0, 1000.0]), np.array([3590.0, 3605.0]), 3600.0)
     assert found.mj.tolist() == [1_000_000, 1_000_000]

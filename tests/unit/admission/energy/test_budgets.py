@@ -17,10 +17,10 @@ NOW = datetime(2026, 11, 11, 0, 40, tzinfo=UTC)
 
 def stands(
     used: float, *, closed_hours: int = 240, known: float | None = 1.0, lump: float = 0.0,
-    recent: float = 168.0, recent_hours: int = 168,
+    recent: float = 168.0, recent_hours: int = 168, unread: float | None = 0.0,
 ) -> Standing:  # fmt: skip
     spent = Spent(
-        used=used, known=known, lump=lump, closed_hours=closed_hours, recent=recent,
+        used=used, known=known, unread=unread, lump=lump, closed_hours=closed_hours, recent=recent,
         recent_hours=recent_hours,
     )  # fmt: skip
     return standing(1000.0, [0.8, 1.0], NOVEMBER, spent, NOW)
@@ -53,6 +53,12 @@ def test_a_share_without_rates_makes_it_the_least_that_was_used() -> None:
     assert not stands(0.0, known=None).is_least
 
 
+def test_time_of_which_no_reading_tells_makes_it_the_least_that_was_used() -> None:
+    found = stands(240.0, unread=0.01)
+    assert (found.unread, found.is_least) == (0.01, True)
+    assert not stands(240.0, unread=None).is_least
+
+
 def test_without_closed_hours_nothing_is_forecast() -> None:
     found = stands(0.0, closed_hours=0, recent=0.0, recent_hours=0)
     assert (found.forecast, found.forecast_share) == (None, None)
@@ -72,7 +78,13 @@ def test_a_forecast_is_never_less_than_what_is_used(
     used: float, closed: int, recent: float, after_h: int
 ) -> None:
     spent = Spent(
-        used=used, known=1.0, lump=0.0, closed_hours=closed, recent=recent, recent_hours=168
+        used=used,
+        known=1.0,
+        unread=0.0,
+        lump=0.0,
+        closed_hours=closed,
+        recent=recent,
+        recent_hours=168,
     )
     at = NOVEMBER[0] + timedelta(hours=after_h)
     found = standing(1.0, [], NOVEMBER, spent, at)

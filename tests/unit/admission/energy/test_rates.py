@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from admission.core.energy.rates import MJ_PER_KWH, Terms, demand, in_force, month_of, rates_at
+from admission.core.energy.rates import Terms, in_force, month_of, rates_at
 
 NOON = datetime(2026, 3, 10, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -46,11 +46,3 @@ def test_a_month_begins_at_midnight_where_the_site_is() -> None:
     assert start.astimezone(UTC) == datetime(2026, 3, 31, 22, tzinfo=UTC)
     assert end.astimezone(UTC) == datetime(2026, 4, 30, 22, tzinfo=UTC)
     assert month_of(datetime(2026, 12, 5, tzinfo=UTC), ZoneInfo("UTC"))[1].year == 2027
-
-
-def test_the_demand_charge_is_of_the_first_of_the_highest_hours() -> None:
-    kwh = {NOON + 2 * HOUR: 70, NOON: 50, NOON + HOUR: 70}
-    totals = {hour: each * MJ_PER_KWH for hour, each in kwh.items()}
-    peak, charge = demand(totals, [OLD, NEW])
-    assert (peak, round(charge, 6)) == (NOON + HOUR, 630.0)
-    assert demand(totals, [OLD])[1] == 0.0

@@ -94,6 +94,16 @@ def test_release_undoes_hold_to_the_last_bit(
     assert state(cluster) == before
 
 
+def test_what_is_freed_at_once_at_many_sites_leaves_what_one_by_one_does() -> None:
+    at_once = make_cluster(make_arrays(sites=6, racks=2, nodes=1, gpus=8))
+    gangs = [held(at_once, gpus=8, sites=(f"s{number}",)) for number in range(1, 7)]
+    one_by_one = at_once.copy()
+    at_once.free_all(gangs)
+    for placement, request in gangs:
+        one_by_one.free(placement, request)
+    assert state(at_once) == state(one_by_one)
+
+
 def test_a_copy_is_independent() -> None:
     cluster = make_cluster(FLEET)
     before, other = state(cluster), cluster.copy()

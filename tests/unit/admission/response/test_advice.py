@@ -131,7 +131,7 @@ def test_into_the_last_watts_it_is_not_let_grow() -> None:
     out = option(found, OUT)
     assert found.best is NOTHING
     assert not out.is_possible
-    assert "under the 15.0% that it has to keep" in out.sentence
+    assert "under the 15.0 % that it has to keep" in out.sentence
 
 
 def test_under_its_own_margin_it_is_advised_to_shrink() -> None:
@@ -146,7 +146,7 @@ def test_under_its_own_margin_it_is_advised_to_shrink() -> None:
     assert shrink.added_w < -2000
     assert shrink.margin is not None
     assert shrink.margin > 0.05
-    assert "5.0% of its tightest budget is left, and it wants 10.0%" in shrink.sentence
+    assert "5.0 % of its tightest budget is left, and it wants 10.0 %" in shrink.sentence
     # With room there is no need to.
     calm = advice(fleet, growing=growing)
     assert calm.best is OUT

@@ -31,7 +31,7 @@ def make_trace(
 def test_it_says_watts_seconds_degrees_and_speed() -> None:
     effect = effect_of(make_trace(9600.0, 3800.0), from_s=0.0, until_s=180.0)
     assert effect.change_w == pytest.approx(-5800.0)
-    assert words_of(effect) == "-5.8 kW in 40 s, -3.0 °C, 76% of its samples/s"
+    assert words_of(effect) == "-5.8 kW in 40 s, -3.0 °C, 76 % of its samples/s"
 
 
 def test_what_was_not_read_is_not_known() -> None:

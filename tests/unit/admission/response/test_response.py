@@ -68,7 +68,7 @@ def test_under_a_it_shrinks_once_that_has_lasted() -> None:
     assert change.place == RACK
     assert change.margin == pytest.approx(0.7 / 8.7)
     assert change.change_w == pytest.approx(-3500.0)
-    assert "8.0% of the tightest budget is left, under the 10.0%" in change.sentence
+    assert "8.0 % of the tightest budget is left, under the 10.0 %" in change.sentence
 
 
 def test_a_margin_that_recovers_starts_the_clock_again() -> None:

@@ -250,3 +250,17 @@ def test_with_hundreds_of_jobs_it_frees_enough_and_is_never_worse_than_by_rank(s
             left = left - here
             lost += each.lost_gpu_s
     assert choice.lost_gpu_s <= lost
+
+
+def test_where_all_that_thousands_free_is_needed_they_all_go_whatever_sums_are_rounded_to() -> None:
+    """Taken off one by one, what all free together leaves a rest that nobody is left to meet."""
+    rng = np.random.default_rng(1)
+    candidates = [
+        job(f"j{at:04}", int(rng.integers(16)), float(rng.uniform(1.0, 9e7)),
+            float(rng.uniform(0, 1e5)))
+        for at in range(3_000)
+    ]  # fmt: skip
+    racks = [on(str(path), 1e12) for path in FLEET.racks.paths[1:]]
+    choice = least_loss(candidates, [*racks, on("s1", 1e12, ScopeKind.SITE)], REACH)
+    assert keys(choice.chosen) == [each.key for each in candidates]
+    assert not choice.is_enough

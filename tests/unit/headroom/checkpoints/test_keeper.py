@@ -130,12 +130,12 @@ def test_the_other_store_is_not_asked_while_nothing_is_new(
 def test_a_keeper_that_is_held_back_amid_a_checkpoint_goes_on_from_there(
     near: Store, far: Store, tmp_path: Path
 ) -> None:
-    folder = make_folder(tmp_path / "folder", {"state": random.Random(1).randbytes(40_000_000)})
+    folder = make_folder(tmp_path / "folder", {"state": random.Random(1).randbytes(4_000_000)})
     stage(folder, near, about(1))
     is_open, asked = threading.Event(), threading.Event()
 
     def rate() -> float | None:
-        if next(iter(far.chunks()), None) is None:
+        if not asked.is_set() and next(iter(far.chunks()), None) is None:
             return None
         asked.set()
         return None if is_open.is_set() else 0.0

@@ -126,6 +126,29 @@ def make_said(text: str = "", offset: int = 0, **given: Any) -> dict[str, Any]:
     return {**fields, **given}
 
 
+def make_losses(**given: Any) -> dict[str, Any]:
+    """Return a report of two losses, of which one is beyond its usual."""
+    gain = {
+        "basis": "usual", "lever": "look at its cooling", "gpu_h_week": 840.0, "kwh_week": 588.0,
+        "money_week": None, "steps": ["beyond its usual = 6 % - 1 % = 5 points"],
+    }  # fmt: skip
+    heat = {
+        "loss": "throttled_hw_thermal", "reason": "", "gpu_h": 144.0, "share": 0.06, "kwh": 100.0,
+        "money": None, "usual": {"days": 28, "p10": 0.01, "p50": 0.01, "p90": 0.01},
+        "lever": "look at its cooling", "gain": gain,
+    }  # fmt: skip
+    waits = {
+        "loss": "waiting", "reason": "QuotaExceeded", "gpu_h": 24.0, "share": 0.01, "kwh": None,
+        "money": 12.5, "usual": None, "lever": "see the queue", "gain": None,
+    }  # fmt: skip
+    return {
+        "hours": 24, "missing_hours": 0, "first_missing": None, "currency": "EUR", "first": heat,
+        "losses": [heat, waits],
+        "not_ranked": [{"cause": "busy", "gpu_h": 3.0, "lever": "connect the training loop"}],
+        "cannot_tell": ["which gangs were at several sites"], **given,
+    }  # fmt: skip
+
+
 def make_fleet_goodput(**given: Any) -> dict[str, Any]:
     """Return the account of two GPUs for two hours, of which one was free."""
     causes = [

@@ -22,6 +22,7 @@ from tests.unit.headroom.jobs.answers import (
     make_explanation,
     make_fleet_goodput,
     make_job,
+    make_losses,
     make_phase,
     make_queue,
     make_queued,
@@ -508,3 +509,13 @@ def test_goodput_of_a_job_takes_no_part_of_the_fleet(run: Run, server: FakeServe
     assert result.exit_code == 2
     assert "--site is for the fleet" in result.output
     assert not server.requests
+
+
+def test_losses_are_those_of_what_is_asked_for(run: Run, server: FakeServer) -> None:
+    server.answers["GET", "/api/v1/losses"] = make_losses()
+    result = run("losses", "--site", "oslo", "--range", "30d", "--rank", "money")
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith("What pays first: look at its cooling.\n")
+    (request,) = server.requests
+    assert request.query == {"site": "oslo", "range": "30d", "rank": "money"}
+    assert run("losses", "--rank", "moon").exit_code == 2

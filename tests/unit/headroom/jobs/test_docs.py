@@ -31,6 +31,9 @@ SECTIONS = {
     "### `restart`": spec.Restart,
     "### `throttling`": spec.Throttling,
     "### `artifacts`": spec.Artifacts,
+    "### `outputs`": spec.Output,
+    "### `promotion`": spec.Promotion,
+    "### `inputs`": spec.Input,
 }
 
 
@@ -62,7 +65,7 @@ def test_every_refusal_is_described() -> None:
     table = PAGE.split("\n## Refusals\n")[1]
     described = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (.*?) \|", table, re.M))))
     given = codes("headroom/jobs/rules.py", "headroom/jobs/reading.py", "admission/jobs/checks.py")
-    given |= codes("admission/jobs/needs.py")
+    given |= codes("admission/jobs/needs.py", "headroom/jobs/artifacts.py")
     assert given <= described
     kinds = (
         "project", "class", "hardware_model", "kind_of_cooling", "site", "slice",

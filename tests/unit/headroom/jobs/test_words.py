@@ -18,6 +18,7 @@ from tests.unit.headroom.jobs.answers import (
     make_fix,
     make_fleet_goodput,
     make_job,
+    make_losses,
     make_phase,
     make_placement,
     make_queue,
@@ -232,7 +233,7 @@ def test_a_dry_run_says_where_each_phase_would_begin() -> None:
     assert lines == [
         "prepare would begin at once: 8 GPUs on 1 node in oslo/A01, 52.4 kW",
         "train would begin at once once prepare has succeeded: 64 GPUs on 8 nodes in "
-        "oslo/A01, oslo/A02, 52.4 kW, capped at 550 W per GPU, about 4% slower",
+        "oslo/A01, oslo/A02, 52.4 kW, capped at 550 W per GPU, about 4 % slower",
         "  note: it spends more time on talking than on computing",
     ]
 
@@ -341,7 +342,7 @@ def test_where_the_time_went_is_a_table_with_what_brings_it_back() -> None:
     }  # fmt: skip
     head, program, columns, *rows, last = words.goodput(answer)
     assert head == "llama held GPUs for 2.50 GPU-hours: at least 80.0 % goodput."
-    assert program == "Program goodput is not known: state flops_per_step in the specification."
+    assert program == "Program goodput is not known: state flops_per_step in specification or loop."
     assert columns.split()[:3] == ["CAUSE", "GPU-HOURS", "SHARE"]
     assert [row.split()[:3] for row in rows] == [
         ["productive", "2.00", "80.0"], ["unknown", "0.50", "20.0"],
@@ -358,6 +359,18 @@ def test_a_job_of_which_nothing_is_known_has_no_goodput() -> None:
     assert [*words.goodput(answer)] == ["llama held no GPU in this time."]
     head, *_ = words.goodput({**answer, "gpu_s": 3600.0})
     assert head.endswith("Its loop reported no steps, so its goodput is not known.")
+
+
+def test_what_a_job_has_waited_for_is_told_with_what_that_cost_where_it_is_stated() -> None:
+    waiting = [
+        {"reason": "GpuShortage", "demand_gpu_s": 7200.0, "money": 3.0},
+        {"reason": "", "demand_gpu_s": 1800.0, "money": None},
+    ]
+    answer = {"job": "llama", "gpu_s": 0.0, "currency": "EUR", "waiting": waiting}
+    assert [*words.goodput(answer)][1:] == [
+        "Waited for 2.00 GPU-hours, GpuShortage: 3.00 EUR.",
+        "Waited for 0.50 GPU-hours, no reason told.",
+    ]
 
 
 def test_the_account_of_the_fleet_is_told_in_all_by_cause_and_by_group() -> None:
@@ -388,6 +401,26 @@ def test_hours_without_an_account_are_said_first() -> None:
     assert empty == [first, "There is no account of this time."]
 
 
+def test_what_pays_first_stands_above_what_cost_most() -> None:
+    lines = [*words.losses(make_losses())]
+    first, back, step, _, columns, heat, waits, rest, untold = lines
+    assert first == "What pays first: look at its cooling."
+    assert back == "It brings back 840.00 GPU-hours, 588.00 kWh a week (throttled_hw_thermal)."
+    assert step == "  beyond its usual = 6 % - 1 % = 5 points"
+    assert columns.startswith("LOST TO")
+    assert heat.split()[:6] == ["throttled_hw_thermal", "144.00", "6.0", "%", "1.0", "%"]
+    assert "waiting (QuotaExceeded)" in waits
+    assert "12.50    not known  see the queue" in waits
+    assert rest == "Not ranked: busy, 3.00 GPU-hours. connect the training loop."
+    assert untold == "Cannot tell which gangs were at several sites."
+
+
+def test_where_no_gain_or_no_account_is_known_that_is_said() -> None:
+    head, *_ = words.losses(make_losses(first=None))
+    assert head == "What pays first is not known: no gain is known of any loss."
+    assert [*words.losses(make_losses(hours=0))] == ["There is no account of this time."]
+
+
 def test_budgets_say_what_is_used_at_least_and_what_is_forecast() -> None:
     stands = {
         "share": 0.71, "forecast_share": None, "end": "2026-12-01T00:00:00Z", "is_least": True,
@@ -399,7 +432,9 @@ def test_budgets_say_what_is_used_at_least_and_what_is_forecast() -> None:
     _, line = words.budgets([budget, {**budget, "standing": None}])
     assert line.split("  ")[0] == "3"
     assert "at least 71.0 %" in line
-    assert line.endswith("2026-12-01 00:00  2 hours")
+    assert line.rstrip().endswith("2026-12-01 00:00  2 hours")
+    _, line = words.budgets([{**budget, "standing": {**stands, "unread": 0.125}}])
+    assert line.endswith("2 hours     12.5 %")
     assert [*words.budgets([])] == ["No budget is in force."]
 
 

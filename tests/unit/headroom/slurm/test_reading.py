@@ -69,6 +69,26 @@ def test_states(given: dict[str, Any], state: JobState) -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "refs"),
+    [
+        ({"dependency": "afterok:6(unfulfilled)"}, ["6"]),
+        ({"dependency": "afterok:6(unfulfilled),afterok:7(unfulfilled)"}, ["6", "7"]),
+        ({"dependency": "afterok:6(unfulfilled)?afterok:7(unfulfilled)"}, []),
+        ({"dependency": "afterok:6(unfulfilled),after:7(unfulfilled)"}, []),
+        ({"dependency": "afterok:6_*(unfulfilled)"}, []),
+        ({"dependency": "afterok:6(failed)"}, []),
+        ({"dependency": "singleton(unfulfilled)"}, []),
+        ({"dependency": "afterok:6(unfulfilled)", "state_reason": "BeginTime"}, []),
+        ({"dependency": "afterok:6(unfulfilled)", "admin_comment": ""}, []),
+        ({"dependency": "afterok:6(unfulfilled)", "priority": 5}, []),
+        ({}, []),
+    ],
+)
+def test_whose_good_end_is_all_that_a_job_waits_for(given: dict[str, Any], refs: list[str]) -> None:
+    assert reading.behind({**ROW, **given}) == refs
+
+
+@pytest.mark.parametrize(
     ("given", "ended", "code"),
     [
         ({"job_state": "COMPLETED", "exit_code": 0}, EndedAs.SUCCEEDED, 0),
@@ -123,8 +143,30 @@ def test_a_job_that_may_run_on_fewer_nodes_says_so() -> None:
 
 
 def test_jobs_without_gpus_and_parts_of_others_are_left_alone() -> None:
-    others = [{**ROW, "tres_per_node": ""}, {**ROW, "het_job_id": 3}]
+    others = [{**ROW, "tres_per_node": "", "admin_comment": ""}, {**ROW, "het_job_id": 3}]
     assert reading.jobs_of(others) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "cores", "mem_bytes"),
+    [
+        ({"cpus": 8, "memory_per_node": 512}, 4, 512 * 2**20),
+        ({"cpus": {"set": True, "number": 5}, "memory_per_cpu": 100}, 3, 300 * 2**20),
+        ({}, 1, None),
+    ],
+)
+def test_a_job_without_gpus_that_waits_for_us_is_told_with_its_cores(
+    given: dict[str, Any], cores: int, mem_bytes: int | None
+) -> None:
+    found = job(tres_per_node="", **given)
+    assert (found.gpus, found.cores, found.mem_bytes) == (0, cores, mem_bytes)
+    assert job(**given).cores == 0
+
+
+def test_a_job_without_gpus_is_ours_under_a_lease_and_no_more_once_it_was_started_past_us() -> None:
+    cpu = {**ROW, **RUNS, "tres_per_node": "", "gres_detail": []}
+    assert [each.lease for each in reading.jobs_of([cpu])] == ["a-7/job/1"]
+    assert reading.jobs_of([{**cpu, "admin_comment": "[headroom hold] waits"}]) == []
 
 
 def test_elements_of_an_array_are_told_one_by_one() -> None:

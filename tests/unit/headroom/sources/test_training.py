@@ -102,6 +102,21 @@ def test_what_is_done_between_steps_is_no_part_of_them_and_waiting_for_data_is()
     assert row["lost_share"] == pytest.approx(0.5)
 
 
+def test_flops_of_a_step_are_those_that_ranks_told_last_and_none_where_none_did() -> None:
+    fold = Fold()
+    fold.add(report(0, flops_per_step=1e15))
+    fold.add(report(0, flops_per_step=2e15))
+    fold.add(report(1))
+    row = fold.row("a")
+    assert row is not None
+    assert row["flops_per_step"] == 2e15
+    fold.add(report(0))
+    fold.add(report(1))
+    row = fold.row("a")
+    assert row is not None
+    assert row["flops_per_step"] is None
+
+
 def test_ranks_of_other_machines_count_as_those_here() -> None:
     fold = Fold()
     fold.add(report(0, world=8, samples=10))

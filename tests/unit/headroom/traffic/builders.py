@@ -110,6 +110,11 @@ class Bench:
         self.keeper.step()
         return self.reports.take()
 
+    def drain(self) -> list[LimitReport]:
+        """Go on until what waited in switches has gone, and return what is reported."""
+        self.clock.now += 3.0
+        return self.step()
+
     def rate_of(self, traffic_class: TrafficClass) -> Queue:
         """Return the queue of a class."""
         from headroom.agent.traffic.queues import minor_of

@@ -46,7 +46,37 @@ def test_of_several_limits_the_least_share_counts_and_all_are_told_of(bench: Ben
     bench.say(make_limit())
     told = {each.limit: each.state for each in bench.step()}
     assert told == {"l1": "applied", "l2": "restored"}
+    bench.drain()
     assert bench.rate_of(TrafficClass.COLLECTIVE).ceil == pytest.approx(0.98e9)
+
+
+def test_new_queues_send_less_than_the_link_carries_until_switches_have_drained(
+    bench: Bench,
+) -> None:
+    bench.say(make_limit())
+    bench.step()
+    assert bench.rate_of(TrafficClass.COLLECTIVE).ceil == pytest.approx(0.8e9)
+    assert bench.drain() == []
+    assert bench.rate_of(TrafficClass.COLLECTIVE).ceil == pytest.approx(0.98e9)
+
+
+def test_a_limit_that_changes_drains_nothing(bench: Bench) -> None:
+    bench.say(make_limit())
+    bench.step()
+    bench.drain()
+    bench.say(make_limit(id="l2", share=0.5))
+    bench.step()
+    assert bench.rate_of(TrafficClass.COLLECTIVE).ceil == pytest.approx(0.49e9)
+
+
+def test_queues_that_are_put_right_drain_again(bench: Bench) -> None:
+    bench.say(make_limit())
+    bench.step()
+    bench.drain()
+    bench.kernel.trees[DEVICE] = bench.kernel.trees[DEVICE][:1]
+    bench.clock.now += 6
+    bench.step()
+    assert bench.rate_of(TrafficClass.COLLECTIVE).ceil == pytest.approx(0.8e9)
 
 
 def test_a_limit_on_another_link_is_left_alone(bench: Bench) -> None:

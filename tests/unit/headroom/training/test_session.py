@@ -19,6 +19,7 @@ import pytest
 
 from headroom import training
 from headroom.training import Alone, Batch, Leave, Section, Session
+from headroom.training.reports import RankReport
 from headroom.work.folder import Directives
 from tests.unit.headroom.builders import Clock
 from tests.unit.headroom.training.ranks import Exchange, Machine, RankGroup, run_all
@@ -457,3 +458,40 @@ def _drawn(draw: random.Random, count: int) -> Iterator[Directives]:
             held.paused = seq if kind == "pause" else 0
         yield held
     yield msgspec.structs.replace(held, seq=count + 1, paused=0)
+
+
+# --- What it reports ------------------------------------------------------------------------------
+
+
+class Kept:
+    """An outlet that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.dropped = 0
+        self.reports: list[RankReport] = []
+
+    def send(self, report: RankReport) -> bool:
+        self.reports.append(report)
+        return True
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@pytest.mark.parametrize(
+    ("told", "reported"),
+    [(0.0, 0.0), (4e18, 4e18), (-1.0, 0.0), (float("nan"), 0.0), (float("inf"), 0.0)],
+)
+def test_flops_of_a_step_are_reported_where_they_can_be(told: float, reported: float) -> None:
+    outlet = Kept()
+    with Session(mailbox=None, group=None, sender=outlet, flops_per_step=told) as run:
+        run.step()
+    assert [each.flops_per_step for each in outlet.reports] == [reported, reported]
+
+
+def test_a_loop_may_change_the_flops_of_its_steps() -> None:
+    outlet = Kept()
+    with Session(mailbox=None, group=None, sender=outlet, flops_per_step=1e15) as run:
+        run.flops_per_step = 2e15
+        run.step()
+    assert outlet.reports[-1].flops_per_step == 2e15

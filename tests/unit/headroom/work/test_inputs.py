@@ -193,6 +193,13 @@ def test_what_cannot_be_verified_says_why(tmp_path: Path) -> None:
     assert found["data/corpus"]["why"] == "where it lies is not stated"
 
 
+@pytest.mark.parametrize("path", ["", "/data/model"])
+def test_an_artifact_of_which_nothing_is_recorded_is_refused(tmp_path: Path, path: str) -> None:
+    file = tmp_path / "inputs.json"
+    with pytest.raises(Refused, match="input artifact/train/model: nothing is recorded of it"):
+        check([one("artifact/train/model", "", path)], file, PATH)
+
+
 def test_without_git_code_is_not_verified(code: Path, tmp_path: Path) -> None:
     file = tmp_path / "inputs.json"
     check([one("code", REVISION, code)], file, str(tmp_path / "no programs here"))

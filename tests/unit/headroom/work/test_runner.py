@@ -322,7 +322,7 @@ def test_a_job_that_hears_stands_still_at_a_step_before_it_is_frozen(machine: Ma
     report = machine.until("paused")
     assert report.signals_done == 1
     assert report.done_at_step
-    assert said(machine) == ["free"]
+    wait_until(lambda: said(machine) == ["free"])
     resume = [SignalOrder(seq=2, kind=SignalKind.RESUME)]
     machine.server.wants(DesiredState.RUN, signals=resume)
     machine.until("running")

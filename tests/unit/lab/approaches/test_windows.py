@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -13,11 +12,15 @@ import pytest
 from lab.approaches.comparison import LOADERS, Setup
 from lab.approaches.windows import HOURS, WINDOWS, Window, more_gpus, setup_of
 from lab.traces.trace import Builder, Job
+from tests.data_sets import data_folder, data_set
 
-_DATA = Path(os.environ.get("HEADROOM_TEST_DATA", ""))
-needs_traces = pytest.mark.skipif(
-    not (_DATA / "philly-jobs").is_dir(), reason="HEADROOM_TEST_DATA has no folder of traces"
-)
+needs_traces = pytest.mark.usefixtures("traces")
+
+
+@pytest.fixture(scope="module")
+def traces() -> None:
+    for name in ("philly-jobs", "alibaba-openb-jobs", "helios-earth-vc-queue"):
+        data_set(name)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -31,7 +34,7 @@ def traces_are_read_once() -> Iterator[None]:
 
 @cache
 def _setup(window: Window) -> Setup:
-    return setup_of(window, _DATA)
+    return setup_of(window, data_folder())
 
 
 def test_there_are_eight_of_three_traces() -> None:
@@ -60,7 +63,7 @@ def test_no_window_overlaps_the_hours_that_the_controller_was_made_on() -> None:
 
 @needs_traces
 def test_more_gpus_have_the_same_power() -> None:
-    plenty, more = more_gpus(WINDOWS[0], _DATA)
+    plenty, more = more_gpus(WINDOWS[0], data_folder())
 
     assert more.gpus == pytest.approx(1.3 * plenty.gpus, abs=8)
     watts = [sum(rack.budget_w for rack in each.fleet().racks) for each in (plenty, more)]

@@ -68,7 +68,12 @@ def run(played: Played, tmp_path: Path) -> Callable[..., MatrixResult]:
     """Return how to run a scenario on a command whose runs took as long as is given."""
 
     def run(
-        chosen: Scenario, *, normals: list[list[float]], others: list[list[float]], **plan: Any
+        chosen: Scenario,
+        *,
+        normals: list[list[float]],
+        others: list[list[float]],
+        progress: Callable[[str], None] = lambda _: None,
+        **plan: Any,
     ) -> MatrixResult:
         played.normals, played.others = iter(map(make_run, normals)), iter(map(make_run, others))
         with holding(tmp_path / "journals") as journal:
@@ -77,7 +82,7 @@ def run(played: Played, tmp_path: Path) -> Callable[..., MatrixResult]:
                 Plan(standard=[chosen], **{"repeat": 1} | plan),
                 folder=tmp_path / "out",
                 journal=journal,
-                progress=lambda _: None,
+                progress=progress,
             )
 
     return run
@@ -94,6 +99,16 @@ def test_with_a_bar_for_throughput_it_runs_twice_without_faults(
     assert slow_cell(result).verdict == Verdict.PASSED
     assert played.names == [NORMAL, NORMAL, "faulted"]
     assert result.machine["noise"] == "steps vary by 0 % without faults"
+
+
+def test_it_says_how_many_cells_of_all_are_judged(
+    run: Callable[..., MatrixResult], played: Played, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(scenario(measure="failed_exits"), normals=[QUICK], others=[QUICK], progress=print)
+    lines = capsys.readouterr().out.splitlines()
+    judged = [line for line in lines if line.endswith("of 2)")]
+    assert [line.split(":")[0] for line in judged] == [NORMAL, "slow"]
+    assert [line[-8:] for line in judged] == ["(1 of 2)", "(2 of 2)"]
 
 
 def test_without_one_it_runs_as_often_as_it_was_told(

@@ -3,8 +3,8 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
-import jsonschema
 import msgspec
 import pytest
 
@@ -12,6 +12,7 @@ from lab.matrix import scenario
 from lab.matrix.reading import read
 from lab.matrix.scenario import LEVELS, QUANTITIES, FaultKind
 from lab.matrix.schema import scenario_schema
+from tests.json_schema import validator
 
 REPOSITORY = Path(__file__).resolve().parents[4]
 PAGE = (REPOSITORY / "docs/reference/scenarios.md").read_text()
@@ -60,14 +61,14 @@ def test_the_table_of_kinds_says_what_the_code_takes() -> None:
 @pytest.mark.parametrize("text", EXAMPLES)
 def test_the_examples_are_good(text: str) -> None:
     found = read(text.encode())
-    jsonschema.validate(json.loads(msgspec.json.encode(found)), scenario_schema())
+    validator(scenario_schema()).validate(json.loads(msgspec.json.encode(found)))
 
 
 def test_the_schema_refuses_what_the_reader_refuses() -> None:
-    validator = jsonschema.Draft202012Validator(scenario_schema())
-    good = {"name": "a", "title": "t", "duration": "10m", "expect": [{}]}
-    assert [error.message for error in validator.iter_errors(good)] == ["{} should be non-empty"]
+    held_to = validator(scenario_schema())
+    good: dict[str, Any] = {"name": "a", "title": "t", "duration": "10m", "expect": [{}]}
+    assert [error.message for error in held_to.iter_errors(good)] == ["{} should be non-empty"]
     good["expect"] = []
-    assert validator.is_valid(good)
-    assert not validator.is_valid(good | {"duration": 600})
-    assert not validator.is_valid(good | {"faults": [{"kind": "rain", "at": "1m"}]})
+    assert held_to.is_valid(good)
+    assert not held_to.is_valid(good | {"duration": 600})
+    assert not held_to.is_valid(good | {"faults": [{"kind": "rain", "at": "1m"}]})

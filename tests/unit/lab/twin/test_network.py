@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from headroom.traffic import TrafficClass
 from lab.fleet import WAN_BITS_PER_S, make_fleet
 from lab.hardware import H100
 from lab.training import JOB_KINDS
@@ -168,6 +169,26 @@ def test_latency_and_loss_hold_tcp_back_between_sites() -> None:
     twin.conditions.link_extra_latency_s[wan:] = 0.05
     slow = network.paths.now.wan_bytes_per_s[gang]
     assert 0.0 < slow < lossy / 5.0 < network.paths.alone.wan_bytes_per_s[gang] / 5.0
+
+
+def test_what_links_send_is_told_by_class() -> None:
+    twin = Twin(make_fleet(gpus=1536), seed=7)
+    network = Network(twin, seed=7)
+    seen = dict.fromkeys(network.sent_by_class(), 0.0)
+    wan = network.links.wan_from
+    for _ in range(300):
+        twin.advance(2.0)
+        network.advance(2.0)
+        sent = network.sent_by_class()
+        for each, by_link in sent.items():
+            assert (by_link >= 0.0).all()
+            seen[each] += float(by_link.sum())
+        # On the fabric all is marked; on the WAN the background is not.
+        marked = np.sum([*sent.values()], axis=0)
+        assert marked[:wan] == pytest.approx(network.tx_bytes_per_s[:wan], rel=1e-9)
+        assert (marked[wan:] < network.tx_bytes_per_s[wan:]).all()
+        assert not sent[TrafficClass.CHECKPOINT][:wan].any()
+    assert all(seen.values())
 
 
 def test_readings_show_the_conditions() -> None:

@@ -84,3 +84,21 @@ def test_caps_under_which_jobs_stand_still_are_nobody_elses_limits(
     stands_still = [cap & ~mine for cap, mine in zip(capped, held, strict=True)]
     assert np.concatenate(stands_still).sum() > 32 * 20, "it is what the scene is about"
     assert not any(np.isfinite(each.found.memory.own_limit_w).any() for each in looked)
+
+
+def test_what_a_job_draws_without_a_cap_is_known_while_caps_hold_it(
+    looked: list[holding.Holding],
+) -> None:
+    agreed = {"lowest_cap_w": 350.0, "max_slowdown": 0.2, "min_gpus": 4}
+    jobs = [make_arrival(f"j{at}", gpus=8, runs_s=2000.0, **agreed) for at in range(4)]
+    roomy = tight_fleet(gpus=32, sites=1, power_share=2.0, feed_share=2.0)
+    found = []
+    for fleet in (roomy, tight_fleet(gpus=32, sites=1)):
+        World(fleet, jobs, Policy(), seed=1).run(240.0)
+        found.append(looked[-1].draws)
+    free, held = found
+    assert free.keys() == held.keys() == {each.request.key for each in jobs}
+    now_w = [sum(each.now_w for each in draws.values()) for draws in found]
+    assert now_w[1] < 0.8 * now_w[0], "it is what the scene is about"
+    for key, each in held.items():
+        assert each.full_w == pytest.approx(free[key].full_w, rel=0.1)

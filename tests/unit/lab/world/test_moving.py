@@ -54,10 +54,12 @@ def test_a_world_gives_back_what_did_not_pay_as_it_measured_and_no_more(
         make_arrival("short", gpus=7, runs_s=400.0, required=Locality.NODE),
         _sweep(contention, at_s=10.0),
     ]
-    moving = MovingPolicy(least_since_s=400.0, restart_s=30.0)
+    moving = MovingPolicy(
+        least_since_s=400.0, restart_s=30.0, least_yield=0.5, undone_below=0.35
+    )  # fmt: skip
     world = World(
         make_even_fleet(gpus=8, sites=1, nodes_per_rack=1, power_share=1.5), arrivals,
-        replace(Policy(), moving=moving), seed=1, failures=NO_FAILURES,
+        replace(Policy(), moving=moving), seed=1, failures=NO_FAILURES, step_s=5.0,
     )  # fmt: skip
     record = world.run(3000.0)
     (gang,) = world.gangs

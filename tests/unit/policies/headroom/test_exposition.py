@@ -12,8 +12,8 @@ from policies.headroom.evaluate import Headroom
 from policies.headroom.exposition import Exposition, Row, exposed
 from policies.headroom.inputs import Reservations
 from policies.scopes import ScopeKind
-from tests.builders.arrays import make_arrays
-from tests.unit.policies.headroom.scenes import all_read, headroom_of
+from tests.builders.arrays import make_arrays, make_frame
+from tests.unit.policies.headroom.scenes import NOW, all_read, headroom_of, with_mounts
 
 RACK = ScopeKind.RACK
 
@@ -32,7 +32,8 @@ def test_a_small_fleet_is_shown_whole_with_the_numbers_of_its_tables() -> None:
     headroom = headroom_of(fleet := make_arrays(sites=2), all_read(fleet))
     found = exposed(headroom)
     assert found.at == headroom.at
-    assert set(found.left_out.values()) == {0}
+    # Of links and endpoints that were never heard nothing is known.
+    assert {kind for kind, count in found.left_out.items() if count} == {"link", "storage"}
     for kind in (ScopeKind.SITE, ScopeKind.POWER_DOMAIN, RACK):
         table, shown = headroom.table(kind), rows(found, kind.value)
         assert found.shown[kind] == len(table)
@@ -57,6 +58,28 @@ def test_of_many_racks_the_tightest_are_shown_and_the_sums_are_of_all() -> None:
     whole, powers = rows(found, "racks")["s1"], headroom.powers[RACK]
     assert whole.load_w == pytest.approx(powers.load_w.sum())
     assert whole.budget_w == pytest.approx(powers.budget_w.sum())
+
+
+def test_of_links_and_endpoints_the_tightest_that_are_known_are_shown_in_bytes() -> None:
+    fleet = make_arrays(sites=2, racks=1)  # two uplinks of 800 Gbit/s, two WAN links of 100
+    frame = make_frame(fleet, now=NOW, link={"tx_bytes_per_s": 1e9, "rx_bytes_per_s": 0.0})
+    reserved = replace(
+        Reservations.none(fleet),
+        link_bits_per_s=np.array([0.0, 4e11, 8e9, 0.0]),
+        storage_bytes_per_s=np.array([5e10, 0.0]),
+    )
+    headroom = headroom_of(fleet, frame, past=with_mounts(fleet), reservations=reserved)
+    found = exposed(headroom, most=2)
+    links = [each for each in found.rates if each.kind == "link"]
+    assert [each.capacity_bytes_per_s for each in links] == [1e11, 1.25e10]
+    assert [each.load_bytes_per_s for each in links] == pytest.approx([5.1e10, 2e9])
+    assert (found.shown["link"], found.left_out["link"]) == (2, 2)
+    (endpoint,) = (each for each in found.rates if each.kind == "storage")
+    wanted = headroom.table(ScopeKind.STORAGE).row(endpoint.scope)
+    assert endpoint.site == wanted["site"]
+    assert endpoint.capacity_bytes_per_s == wanted["storage_capacity_bytes_per_s"]
+    assert endpoint.load_bytes_per_s == pytest.approx(5e10)
+    assert (found.shown["storage"], found.left_out["storage"]) == (1, 1)
 
 
 def test_sites_are_shown_however_many_there_are() -> None:

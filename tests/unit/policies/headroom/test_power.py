@@ -36,6 +36,13 @@ def test_loads_add_up_from_gpus_to_the_site() -> None:
     assert column(headroom, ZONE, "cooling_load_w") == pytest.approx([8 * NODE_W])
 
 
+def test_a_site_of_which_nothing_is_read_has_measured_nothing_and_not_zero() -> None:
+    fleet = make_arrays(racks=4, nodes=2)
+    headroom = headroom_of(fleet, make_frame(fleet, now=NOW - 3600.0, gpu={"power_w": 400.0}))
+    for kind in (SITE, DOMAIN, RACK):
+        assert np.isnan(column(headroom, kind, "power_measured_w")).all()
+
+
 def test_headroom_is_the_derated_budget_less_the_load() -> None:
     fleet = make_arrays(racks=4, derating=0.8)
     domains = headroom_of(fleet, all_read(fleet)).table(DOMAIN).columns

@@ -58,7 +58,7 @@ def test_policies_may_take_so_much_and_no_more() -> None:
     radius = BlastRadius(FLEET, [])
     assert radius.admit(taking("rack s1/A01"), most=0.2) == ""
     assert radius.admit(taking("node s1-A02-n1"), most=0.2) == (
-        "policies would take 30% of site s1, and without a person they may take 20%"
+        "policies would take 30 % of site s1, and without a person they may take 20 %"
     )
     assert radius.admit(taking("node s1-A02-n1"), most=0.3) == ""
     assert radius.admit(taking("rack s2/A02"), most=0.2) == ""

@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from policies.rollouts.evidence import MEANS, Observed, Units, blocks_of, contrast
+from policies.rollouts.evidence import (
+    MEANS,
+    Array,
+    Observed,
+    Units,
+    Work,
+    blocks_of,
+    contrast,
+    like_work,
+)
 
 _BLOCKS, _JOBS = 40, 16
 
@@ -85,6 +95,53 @@ def test_a_job_that_was_not_there_before_tells_nothing_and_is_not_covered() -> N
     means, covered = blocks_of(after, before, _units())
     assert abs(means["power"].mean()) < 0.01
     assert covered == 0.5
+
+
+def _work(**columns: float) -> Work:
+    def of(name: str, value: float) -> Array:
+        found = np.full((_BLOCKS, _JOBS), value)
+        found[5:, 0] *= columns.get(name, 1.0)
+        return found
+
+    return Work(of("samples", 512.0), of("tokens", 1e6), of("gpus", 8.0))
+
+
+@pytest.mark.parametrize("name", ["samples", "tokens", "gpus"])
+def test_a_job_that_tells_of_other_steps_does_other_work(name: str) -> None:
+    like = like_work(_work(**{name: 1.25}), _work())
+    assert not like[5:, 0].any()
+    assert like[:5].all()
+    assert like[:, 1:].all()
+
+
+def test_a_little_more_or_nothing_told_is_the_same_work() -> None:
+    assert like_work(_work(samples=1.05), _work()).all()
+    silent = _work()
+    silent.samples[:] = silent.tokens[:] = np.nan
+    assert like_work(silent, silent).all()
+    assert like_work(_work(), silent).all()
+
+
+def test_a_block_before_the_change_with_other_work_is_no_pair_either() -> None:
+    before = _work()
+    before.tokens[:5, 0] *= 3.0
+    like = like_work(_work(), before.backwards())
+    assert not like[-5:, 0].any()
+    assert like[:-5].all()
+
+
+def test_what_a_job_does_otherwise_by_itself_is_no_effect() -> None:
+    after, before = _both()
+    after.power_w[5:, 0] *= 1.4
+    after.step_s[5:, 0] *= 2.0
+    after.throttled[5:, 0] += 0.2
+    like = like_work(_work(samples=2.0), _work())
+    means, covered = blocks_of(after, before, _units(), like)
+    assert abs(means["power"].mean()) < 0.01
+    assert abs(means["step_time"].mean()) < 0.01
+    assert 0.75 < covered < 1.0
+    # A job may do less since it is throttled: that counts whatever it does.
+    assert means["throttling"][5:].mean() == pytest.approx(0.05)
 
 
 def test_jobs_are_compared_with_those_of_their_own_kind_alone() -> None:

@@ -50,6 +50,17 @@ def test_one_phase_of_several_is_named(target: str) -> None:
     assert "no phase 'third'" in convert(text, "--to", target, "--phase=third").stderr
 
 
+def test_artifacts_that_a_manifest_cannot_say_are_told() -> None:
+    image = "a@sha256:" + 64 * "0"
+    output = {"name": "model", "path": "/m"}
+    phase = make_phase("train", artifacts={"image": image}, outputs=[output])
+    result = convert(yaml.safe_dump(make_spec(phase)), "--to", "kueue")
+    assert (result.exit_code, yaml.safe_load(result.stdout)["kind"]) == (0, "Job")
+    assert result.stderr == (
+        "-: train: outputs left out: nothing measures or verifies artifacts in pods\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [

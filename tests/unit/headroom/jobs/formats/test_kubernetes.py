@@ -114,7 +114,7 @@ def test_a_pytorch_job_is_one_gang_of_master_and_workers() -> None:
 @pytest.mark.parametrize(
     ("document", "owner", "why"),
     [
-        (make_job() | {"kind": "Pod"}, {}, "it is a Pod: give a Job, JobSet or PyTorchJob"),
+        (make_job() | {"kind": "Pod"}, {}, "it is a Pod: give a Job, JobSet, PyTorchJob, Workflow"),
         (make_job() | {"metadata": {}}, {}, "give --project"),
         (make_job() | {"spec": {"template": make_template()}}, {}, "give --walltime"),
         (make_job() | {"spec": {}}, {}, "it is no Job"),
@@ -148,3 +148,14 @@ def test_a_phase_without_an_image_is_no_job_of_kubernetes() -> None:
     spec = reading.convert(make_spec())
     with pytest.raises(FormatError, match=r"artifacts\.image"):
         kubernetes.manifest_of(spec, spec.phases[0])
+
+
+def test_a_phase_of_cores_asks_for_these_and_for_no_gpu() -> None:
+    phase = make_phase(
+        gang={"gpus": 0, "cores": 8, "nodes": 3, "mem_bytes": 3e9}, artifacts={"image": IMAGE}
+    )
+    spec = reading.convert(make_spec(phase))
+    written = kubernetes.manifest_of(spec, spec.phases[0])["spec"]
+    (container,) = written["template"]["spec"]["containers"]
+    assert container["resources"]["limits"] == {"cpu": 8, "memory": 3_000_000_000}
+    assert (written["parallelism"], written["completions"]) == (3, 3)

@@ -221,6 +221,78 @@ def test_a_phase_written_as_a_script_comes_back_as_it_was() -> None:
     assert command[:2] == ["/bin/bash", "-c"]
 
 
+@pytest.mark.parametrize(
+    ("gang", "options"),
+    [
+        ({"cores": 16}, ["--nodes=1", "--ntasks-per-node=1", "--cpus-per-task=16"]),
+        (
+            {"cores": 8, "nodes": 3, "mem_bytes": 3e9},
+            ["--nodes=3", "--ntasks-per-node=1", "--cpus-per-task=8", "--mem=2862M"],
+        ),
+    ],
+)
+def test_a_phase_of_cores_asks_slurm_for_these_and_for_no_gpu(
+    gang: dict[str, Any], options: list[str]
+) -> None:
+    phase = make_phase(gang={"gpus": 0, **gang}, command=["true"])
+    spec = reading.convert(make_spec(phase))
+    written = sbatch.script_of(spec, spec.phases[0]).splitlines()
+    found = [line.removeprefix("#SBATCH ") for line in written if line.startswith("#SBATCH")]
+    assert [each for each in found if each in options] == options
+    assert not [each for each in found if "gpu" in each.split("=")[0]]
+
+
+MODEL = {"name": "model", "path": "/shared/m", "copies": ["oslo"]}
+TRAINS = make_phase("train", outputs=[MODEL], command=["train", "--out", "/shared/m"])
+PROMOTES = make_phase(
+    "promote", needs=["train"], inputs=[{"phase": "train", "output": "model"}],
+    promotion={"matrix": []}, command=["publish"],
+)  # fmt: skip
+
+
+def script(of: str, *phases: dict[str, Any], **given: Any) -> str:
+    spec = reading.convert(make_spec(*phases, **{"name": "llama-7", **given}))
+    return sbatch.script_of(spec, next(each for each in spec.phases if each.name == of))
+
+
+def test_what_a_phase_makes_is_declared_and_measured_once_its_command_has_succeeded() -> None:
+    written = script("train", TRAINS)
+    assert "pipeline=llama-7 phase=train output=model,path=/shared/m,copies=oslo" in written
+    assert written.endswith("srun train --out /shared/m || exit\nheadroom slurm measure\n")
+    brought = sbatch.spec_of(written, Owner())
+    (phase,) = brought.spec.phases
+    assert (phase.name, reading.as_json(brought.spec)["phases"][0]["outputs"]) == ("train", [MODEL])
+    assert "headroom slurm measure" not in phase.command[-1]
+    assert brought.lost == ()
+
+
+def test_what_a_phase_takes_and_promotes_is_declared_and_found_in_its_variables() -> None:
+    written = script("promote", TRAINS, PROMOTES)
+    assert "phase=promote input=train/model promotion=" in written
+    assert "export HEADROOM_ARTIFACT_TRAIN_MODEL=/shared/m\n" in written
+    assert written.endswith("srun publish\n")
+    # What names other scripts is told of, not dropped in silence.
+    lost = sbatch.spec_of(written, Owner()).lost
+    assert [each.split(":")[0] for each in lost] == [
+        "input train/model is left out", "promotion is left out",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "output", "why"),
+    [
+        ({"name": None}, MODEL, "give the specification a name"),
+        ({}, {**MODEL, "path": "/a b"}, "the path '/a b' cannot stand in a comment"),
+        ({}, {**MODEL, "path": "/" + "a" * 1000}, "shorten paths"),
+    ],
+)
+def test_a_phase_whose_artifacts_no_comment_can_hold_is_refused(
+    given: dict[str, Any], output: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(FormatError, match=why):
+        script("train", make_phase("train", outputs=[output]), **given)
+
+
 @settings(max_examples=100, deadline=None)
 @given(
     words=st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20),

@@ -1,0 +1,1 @@
+"""What cost most of a span of time, and the intervention that pays first."""
