@@ -227,12 +227,18 @@ def digest_of(body: bytes) -> str:
     return hashlib.sha256(body).hexdigest()
 
 
-def run(rank: int, options: argparse.Namespace, trainer: type[Trainer]) -> None:
-    """Be one of the processes."""
+def run(
+    rank: int,
+    options: argparse.Namespace,
+    trainer: type[Trainer],
+    meeting: socket.socket | None = None,
+) -> None:
+    """Be one of the processes. They meet at ``meeting``; without it, where the environment says."""
     # One thread each: the order of sums is the same on every machine.
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    dist.init_process_group("gloo", rank=rank, world_size=PROCESSES)
+    store = meeting and store_at(meeting, is_master=rank == 0)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=PROCESSES)
     trainer(rank, options).train()
     dist.destroy_process_group()
 
@@ -246,11 +252,13 @@ def start_all(options: argparse.Namespace, trainer: type[Trainer]) -> int:
         # The name of its node may be known to Headroom alone; here all processes are on it.
         os.environ["MASTER_ADDR"] = "127.0.0.1"
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
-    os.environ.setdefault("MASTER_PORT", str(_free_port()))
+    # Bound here: a port that was only looked up would be somebody else's by the time they meet.
+    meeting = None if "MASTER_PORT" in os.environ else socket.create_server(("127.0.0.1", 0))
     # Forked, so that PyTorch is loaded once.
     context = multiprocessing.get_context("fork")
     processes = [
-        context.Process(target=run, args=(rank, options, trainer)) for rank in range(PROCESSES)
+        context.Process(target=run, args=(rank, options, trainer, meeting))
+        for rank in range(PROCESSES)
     ]
     for each in processes:
         each.start()
@@ -288,10 +296,11 @@ def kill_all(processes: Iterable[ForkProcess]) -> None:
         each.kill()
 
 
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+def store_at(meeting: socket.socket, is_master: bool) -> dist.TCPStore:
+    """Return the store by which the processes find each other, behind a socket that listens."""
+    host, port = meeting.getsockname()
+    listens = meeting.detach() if is_master else None
+    return dist.TCPStore(host, port, PROCESSES, is_master, master_listen_fd=listens)
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:

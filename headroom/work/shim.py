@@ -57,6 +57,8 @@ _RETRY_S = 2.0
 #: How often to look at CLOCK_BOOTTIME at least, s: what waits does not wait on while the machine is
 #: suspended, and would wait for the rest when it wakes up.
 _LOOK_S = 1.0
+#: How long a process has that was forked to run a program of its own, s; see _is_copy.
+_FORKED_S = 0.5
 #: How often to measure the command's folder, and how long at a time, s.
 _MEASURE_EVERY_S, _MEASURE_S = 5.0, 0.02
 #: Its own odds against being killed for want of memory. As an ordinary user it may not choose.
@@ -100,6 +102,8 @@ class Command:
         #: artifacts that it makes, not measured yet
         self._outputs = task.get("outputs") or []
         self._code = 0
+        #: copies of processes that wait for a signal, and when each is looked at again
+        self._copies: dict[int, float] = {}
         #: terminals, by the pid of what runs there
         self._shells: dict[int, str] = {}
         # Both ends stay open: what measures the artifacts says what it has to say there, too.
@@ -136,6 +140,7 @@ class Command:
             due.append(min(_LOOK_S, max(0.0, self._until - boottime())) or _LOOK_S)
         if self._usage is not None:
             due.append(_LOOK_S)
+        due += [at - time.monotonic() for at in self._copies.values()]
         return max(0.0, min(due)) if due else None
 
     def follow(self) -> None:
@@ -143,6 +148,7 @@ class Command:
         self._count()
         self._keep_fence()
         self._measure()
+        self._notify_copies()
         if self._kill_at is not None and time.monotonic() >= self._kill_at:
             self._holding.kill()
             self._kill_at = time.monotonic() + 1.0
@@ -300,6 +306,19 @@ class Command:
     def _notify(self) -> None:
         """Send SIGUSR1 to those that wait for it: it would end the others."""
         for pid in _members(self._group):
+            if not _catches(pid, signal.SIGUSR1):
+                continue
+            if _is_copy(pid):
+                self._copies.setdefault(pid, time.monotonic() + _FORKED_S)
+            else:
+                _kill(pid, signal.SIGUSR1)
+
+    def _notify_copies(self) -> None:
+        """Send SIGUSR1 to copies that have stayed what they were, and wait for it still."""
+        due = {pid for pid, at in self._copies.items() if at <= time.monotonic()}
+        for pid in due:
+            del self._copies[pid]
+        for pid in due.intersection(_members(self._group)) if due else ():
             if _catches(pid, signal.SIGUSR1):
                 _kill(pid, signal.SIGUSR1)
 
@@ -718,6 +737,19 @@ def _catches(pid: int, number: int) -> bool:
         return False
     masks = [int(line.split()[1], 16) for line in lines if line.startswith("SigCgt:")]
     return any(mask >> (number - 1) & 1 for mask in masks)
+
+
+def _is_copy(pid: int) -> bool:
+    """Say whether a process runs on as the copy of its parent that fork made.
+
+    It has its parent's handlers until it runs a program of its own. A signal that is sent on the
+    strength of them may come after that, and end the program. PF_FORKNOEXEC of proc_pid_stat(5).
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return False
+    return bool(int(fields[6]) & 0x40)
 
 
 def _kill(pid: int, number: int) -> None:

@@ -208,6 +208,45 @@ def test_a_signal_goes_to_those_that_wait_for_it_and_to_no_other(herd: Herd) -> 
     assert "told" in herd.folder.log_tail()
 
 
+#: Its child is a copy until the parent is told, and then runs a program that knows no signal.
+_FORKS_AND_RUNS = """
+import os, signal, sys
+told, tell = os.pipe()
+signal.signal(signal.SIGUSR1, lambda *_: os.write(tell, b"told"))
+child = os.fork()
+if child == 0:
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    os.write(1, b"ready")
+    os.read(told, 1)
+    signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])
+    os.execlp("sleep", "sleep", "1")
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+#: Its child stays a copy, as the ranks of a gang do that one process forks.
+_FORKS = """
+import os, signal, sys
+child = os.fork()
+if child == 0:
+    signal.signal(signal.SIGUSR1, lambda *_: os._exit(5))
+    os.write(1, b"ready")
+    while True:
+        signal.pause()
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.parametrize(("script", "code"), [(_FORKS_AND_RUNS, 0), (_FORKS, 5)])
+def test_a_copy_is_told_if_it_stays_one(herd: Herd, script: str, code: int) -> None:
+    """Until it runs a program it has its parent's handlers, and the program would be told."""
+    process = herd.begin("", command=[sys.executable, "-c", script])
+    herd.folder.tell("notify")
+    process.wait(_LIMIT_S)
+    marks = herd.folder.marks()
+    assert marks.exit is not None
+    assert marks.exit.exit_code == code
+
+
 def test_a_log_stays_within_its_size_and_keeps_the_end(herd: Herd) -> None:
     herd.run("i=0; while [ $i -lt 3000 ]; do i=$((i+1)); echo line $i; done", log_bytes=8000)
     sizes = [(herd.folder.path / name).stat().st_size for name in ("log", "log.1")]
