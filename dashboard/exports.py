@@ -48,10 +48,10 @@ F = TypeVar("F", bound=Callable[..., str])
 FORMATS = ("csv", "json")
 #: A file has no more rows; one that is cut says so in its name.
 MOST_ROWS = 5_000
-#: Parameters of an address that are no state of the page.
 #: Hides a column of a table.
 HIDE = "hide"
 MOST_HIDDEN = 40
+#: Parameters of an address that are no state of the page.
 _PASSING = frozenset({"v", "page", "table", "format"})
 
 

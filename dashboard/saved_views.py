@@ -59,7 +59,7 @@ PAGES: Mapping[str, SavedPage] = {
         "throttle-events",
         frozenset(
             {"range", "from", "to", "zone", "class", "severity", "cause", "site", "rack", "node"}
-            | {"open"}
+            | {"open", "by"}
         ),
         lambda given: throttling.read(given, time.time()).error,
     ),

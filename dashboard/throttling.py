@@ -17,6 +17,7 @@ from dashboard.causes import Cause
 from dashboard.ranges import RangePicker
 from dashboard.svg import spans
 from dashboard.svg.spans import Bar
+from dashboard.throttle_groups import By
 from headroom.contracts import ThrottleCause
 from telemetry.lemons.models import LemonFinding
 from telemetry.models import ThrottleEvent, ThrottleEventQuerySet
@@ -33,9 +34,10 @@ _PLACES = 3
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """The filters in the URL. Empty: all."""
+    """The filters in the URL. Empty: all. ``by`` filters nothing: it says what a row stands for."""
 
     picker: RangePicker
+    by: By = By.RACK
     cause: ThrottleCause | None = None
     class_: ThrottleEvent.Class | None = None
     severity: Severity | None = None
@@ -57,13 +59,14 @@ class Filters:
             "rack": self.rack,
             "node": self.node,
             "open": "1" if self.open_only else "",
+            "by": self.by.value if self.by != _usual(self.node) else "",
         }
         return {name: value for name, value in given.items() if value}
 
     @property
     def narrowed(self) -> bool:
         """Whether anything but the range is filtered."""
-        return bool(self.params.keys() - ranges.as_params(self.picker).keys())
+        return bool(self.params.keys() - ranges.as_params(self.picker).keys() - {"by"})
 
 
 def read(params: Mapping[str, str], now: float) -> Filters:
@@ -73,7 +76,9 @@ def read(params: Mapping[str, str], now: float) -> Filters:
     classes = {each.value: each for each in ThrottleEvent.Class}
     class_ = classes.get(params.get("class", ""))
     severity = {each.token: each for each in Severity}.get(params.get("severity", ""))
-    found = {"cause": cause, "class": class_, "severity": severity}
+    node = _name(params, "node")
+    by = {each.value: each for each in By}.get(params.get("by", _usual(node)))
+    found = {"cause": cause, "class": class_, "severity": severity, "by": by}
     wrong = [
         f"there is no {name} {params[name][:40]!r}"
         for name, value in found.items()
@@ -81,15 +86,21 @@ def read(params: Mapping[str, str], now: float) -> Filters:
     ]
     return Filters(
         picker=picker,
+        by=by or _usual(node),
         cause=cause,
         class_=class_,
         severity=severity,
         site=_name(params, "site"),
         rack=_name(params, "rack"),
-        node=_name(params, "node"),
+        node=node,
         open_only=params.get("open", "") == "1",
         error=picker.error or ", ".join(wrong),
     )
+
+
+def _usual(node: str) -> By:
+    """Return what a row stands for where the URL does not say: the GPUs of a node are few."""
+    return By.EVENT if node else By.RACK
 
 
 def _name(params: Mapping[str, str], field: str) -> str:
@@ -118,13 +129,16 @@ def in_scope(filters: Filters) -> ThrottleEventQuerySet:
     return events.open() if filters.open_only else events
 
 
-def in_range(filters: Filters) -> QuerySet[ThrottleEvent]:
-    """Return the events of the page: open ones first, the worst on top, then the newest."""
+def in_range(filters: Filters) -> ThrottleEventQuerySet:
+    """Return the events that pass all filters."""
     span = filters.picker.span
+    return in_scope(filters).overlapping(span.start_at, span.end_at)
+
+
+def one_by_one(events: ThrottleEventQuerySet) -> QuerySet[ThrottleEvent]:
+    """Return the rows of events: open ones first, the worst on top, then the newest."""
     return (
-        in_scope(filters)
-        .overlapping(span.start_at, span.end_at)
-        .with_xids()
+        events.with_xids()
         .select_related("gpu__node__rack__site", "job")
         .order_by(
             F("closed_at").desc(nulls_first=True), "expected", "-severity", "-opened_at", "-pk"
@@ -220,8 +234,7 @@ def timeline(filters: Filters) -> list[TimelineRow]:
     by_gpu = bool(filters.rack or filters.node)
     key = "gpu" if by_gpu else "gpu__node__rack"
     names = ("gpu__node__name", "gpu__index") if by_gpu else (f"{key}__site__name", f"{key}__name")
-    span = filters.picker.span
-    events = in_scope(filters).overlapping(span.start_at, span.end_at).order_by()
+    events = in_range(filters).order_by()
     busiest = (
         events.values(key, *names)
         .annotate(events=Count("pk"), first=Min("opened_at"))

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from django.conf import settings
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
@@ -16,8 +17,9 @@ from accounts.cost import dear
 from accounts.decorators import requires
 from accounts.roles import Capability
 from accounts.visibility import Visibility
-from dashboard import causes, exports, panels, throttling
+from dashboard import causes, exports, panels, throttle_groups, throttling
 from dashboard.causes import CAUSES
+from dashboard.throttle_groups import By
 from dashboard.throttling import Filters
 from fleet.models import Site
 from telemetry.models import ThrottleEvent
@@ -64,7 +66,7 @@ def panel(request: HttpRequest) -> HttpResponse:
 def _panel(
     request: HttpRequest, filters: Filters
 ) -> tuple[str, str, dict[str, str], dict[str, Any]]:
-    shown = exports.page_of(throttling.in_range(filters), _PAGE_SIZE, request.GET.get("page"))
+    shown = exports.page_of(_listed(filters), _PAGE_SIZE, request.GET.get("page"))
     params = {**filters.params, **({"page": str(shown.number)} if shown.number > 1 else {})}
     now = time.time()
     rows = throttling.timeline(filters)
@@ -76,16 +78,26 @@ def _panel(
         "span": filters.picker.span,
         "middle": (filters.picker.span.start + filters.picker.span.end) / 2,
         "shown": shown,
-        "rows": _rows(list(shown), visibility.of(request), now),
+        "rows": _rows(list(shown), filters, visibility.of(request), now),
+        "choices": list(By),
         "any_ever": bool(shown) or ThrottleEvent.objects.exists(),
         "query": filters.params,
     }
     return _PANEL, reverse("live-throttle-events"), params, context
 
 
-def _rows(events: list[ThrottleEvent], seen: Visibility, now: float) -> list[dict[str, Any]]:
-    jobs = seen.shown([event.job.name if event.job else "" for event in events])
-    return [_row(event, job, now) for event, job in zip(events, jobs, strict=True)]
+def _listed(filters: Filters) -> QuerySet[ThrottleEvent, Any]:
+    events = throttling.in_range(filters)
+    if filters.by == By.EVENT:
+        return throttling.one_by_one(events)
+    return throttle_groups.by_cause_and_place(events, filters.by)
+
+
+def _rows(found: list[Any], filters: Filters, seen: Visibility, now: float) -> list[dict[str, Any]]:
+    if filters.by != By.EVENT:
+        return [throttle_groups.row_of(each, filters.by, filters.params) for each in found]
+    jobs = seen.shown([event.job.name if event.job else "" for event in found])
+    return [_row(event, job, now) for event, job in zip(found, jobs, strict=True)]
 
 
 def _row(event: ThrottleEvent, job: str, now: float) -> dict[str, Any]:

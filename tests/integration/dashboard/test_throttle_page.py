@@ -49,14 +49,16 @@ def events(small: SmallFleet) -> None:
     make_event(small.gpu("bergen-b02-n2"), ThrottleCause.SYNC_BOOST, 2000, 1900)
 
 
-def opened(viewer: Client, query: str = "") -> str:
-    response = viewer.get(URL + query)
+def opened(viewer: Client, query: str = "", by: str = "events") -> str:
+    """Return the page with a row for each event; with ``by`` empty as it comes."""
+    asked = "&".join(filter(None, (query.removeprefix("?"), by and f"by={by}")))
+    response = viewer.get(f"{URL}?{asked}")
     assert response.status_code == 200
     return html_of(response)
 
 
 def rows_of(html: str) -> list[str]:
-    """Return GPU and cause of each row of the table."""
+    """Return GPU and cause of each row of the table of events."""
     body = html[html.index("<tbody") : html.index("</tbody>")]
     found = re.findall(r'cause-(\w+)".*?title="([^"]+ GPU \d+)"', body)
     return [f"{gpu.split('-', 1)[0]} {gpu[-1]} {cause}" for cause, gpu in found]
@@ -165,12 +167,69 @@ def test_what_matches_nothing_is_said(viewer: Client, events: None, query: str) 
 
 
 @pytest.mark.parametrize(
-    "query", ["?cause=gremlins", "?range=soon", "?class=odd", "?severity=loud"]
+    "query", ["?cause=gremlins", "?range=soon", "?class=odd", "?severity=loud", "?by=moods"]
 )
 def test_a_wrong_filter_is_told(viewer: Client, events: None, query: str) -> None:
     response = viewer.get(URL + query)
     assert response.status_code == 400
     assert 'role="alert"' in html_of(response)
+
+
+def groups_of(viewer: Client, query: str = "?by=racks") -> list[dict[str, Any]]:
+    """Return the rows of causes by place, as their file has them."""
+    response = viewer.get(f"{URL}{query}&table=groups&format=json")
+    assert response.status_code == 200
+    rows: list[dict[str, Any]] = response.json()["rows"]
+    return rows
+
+
+def test_many_events_are_one_row_by_cause_and_place(viewer: Client, small: SmallFleet) -> None:
+    for index in range(4):
+        gpu = small.gpu("oslo-a01-n1", index)
+        make_event(
+            gpu, ThrottleCause.SW_THERMAL, 30, 20, usual_mhz=1800.0,
+            lost_mhz_s=1800.0 * (index + 1), peak_temp_c=80.0 + index,
+            min_sm_mhz=1300.0 - index, energy_j=3600.0,
+        )  # fmt: skip
+        make_event(gpu, ThrottleCause.SW_THERMAL, 10, 5 if index else None)
+    make_event(small.gpu("oslo-b02-n1"), ThrottleCause.SW_THERMAL, 9, 8)
+    first, second = groups_of(viewer)
+    assert (first["rack"], second["rack"]) == ("oslo/A01", "oslo/B02")
+    told = {name: first[name] for name in ("severity", "cause", "gpus_now", "gpus_in_range")}
+    assert told == {
+        "severity": "info", "cause": "sw_thermal", "gpus_now": 1, "gpus_in_range": 4,
+    }  # fmt: skip
+    assert (first["events"], first["to_utc"], first["lost_s"]) == (8, "open", 10.0)
+    assert (first["peak_c"], first["low_mhz"], first["wh"]) == (83.0, 1297.0, 4.0)
+    assert second["lost_s"] is None
+    (of_sites,) = groups_of(viewer, "?by=sites")
+    assert (of_sites["site"], of_sites["events"]) == ("oslo", 9)
+
+
+def test_what_is_expected_is_a_row_of_its_own_and_below(viewer: Client, small: SmallFleet) -> None:
+    for index in range(3):
+        make_event(
+            small.gpu("oslo-a01-n1", index), ThrottleCause.SW_POWER_CAP, 9, None, expected=True
+        )
+    make_event(small.gpu("oslo-a01-n1", 3), ThrottleCause.SW_POWER_CAP, 9, None)
+    make_event(
+        small.gpu("oslo-a01-n1", 3), ThrottleCause.HW_THERMAL, 60, 50, severity=Severity.CRITICAL
+    )
+    found = [(each["severity"], each["gpus_now"]) for each in groups_of(viewer)]
+    assert found == [("info", 1), ("expected", 3), ("critical", 0)]
+
+
+def test_a_group_leads_to_its_events_one_by_one(viewer: Client, events: None) -> None:
+    html = opened(viewer, "?open=1", by="")
+    links = re.findall(r'id="group-\d+-events" href="([^"]+)"', html)
+    found = [rows_of(opened(viewer, link.replace("&amp;", "&"), by="")) for link in links]
+    assert found == [["oslo 1 sw_power_cap", "oslo 0 sw_power_cap"], ["oslo 1 sw_thermal"]]
+
+
+def test_the_events_of_a_node_are_shown_one_by_one(viewer: Client, events: None) -> None:
+    html = opened(viewer, "?node=bergen-b02-n2", by="")
+    assert rows_of(html) == ["bergen 0 sync_boost"]
+    assert "by=" not in re.findall(r'hx-get="(/live/throttle[^"]+)"', html)[0]
 
 
 def test_the_timeline_has_racks_and_inside_of_one_its_gpus(viewer: Client, events: None) -> None:
@@ -189,9 +248,9 @@ def test_pages_keep_the_filters(viewer: Client, small: SmallFleet) -> None:
     first = opened(viewer, "?site=oslo")
     assert len(rows_of(first)) == 50
     (after,) = re.findall(r'rel="next" href="([^"]+)"', first)
-    second = opened(viewer, after.replace("&amp;", "&"))
+    second = opened(viewer, after.replace("&amp;", "&"), by="")
     assert len(rows_of(second)) == 10
-    assert "?range=6h&amp;site=oslo&amp;page=2&amp;v=" in second
+    assert "?range=6h&amp;site=oslo&amp;by=events&amp;page=2&amp;v=" in second
 
 
 def test_without_any_event_it_says_what_would_open_one(viewer: Client, small: SmallFleet) -> None:
