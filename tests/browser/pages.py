@@ -47,6 +47,7 @@ OF_ANY_FLEET = {
     "channels": "/channels/",
     "channel-new": "/channels/new/",
     "throttle": "/throttle/",
+    "throttle-by-event": "/throttle/?by=events",
     "lemons": "/lemons/",
     "failures": "/failures/?by=rack",
     "agents": "/agents/",

@@ -45,6 +45,7 @@ _PAGES = {
     "playbook": "/playbooks/thermal-throttle/",
     "what-if": "/what-if/?kind=power_domain&name=oslo/feed-a",
     "throttle": "/throttle/",
+    "throttle-by-event": "/throttle/?by=events",
     "lemons": "/lemons/",
     "failures": "/failures/",
     "agents": "/agents/",

@@ -277,7 +277,7 @@ QUERIES = {
     "/api/v1/queue": ["first=1&count=1", "first=2&count=1"],
     "/api/v1/projects": ["page_size=1"],
     "/api/v1/power-sources": ["node=n1"],
-    "/throttle/": ["range=24h", "rack=oslo/A01"],
+    "/throttle/": ["range=24h", "rack=oslo/A01", "by=events"],
     "/incidents/": ["state=open"],
     "/slos/training-begins/": ["show=bad", "show=good"],
     "/api/v1/slos/training-begins/judgments": ["page_size=1"],
