@@ -6,10 +6,13 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from dashboard import causes, scale
 from dashboard.causes import Cause
 from fleet.models import Gpu, HardwareModel
 from telemetry.live_frame import is_fresh
+from telemetry.throttle import rules
 
 #: A margin of this many degrees is all the scale shows, °C.
 _FULL_HEAT_MARGIN_C = 50.0
@@ -81,6 +84,13 @@ class GpuNow:
     def causes(self) -> list[Cause]:
         """The throttle causes now; none are known when the reading is stale."""
         return [] if self.reading.stale else causes.in_mask(int(self.reading["throttle"] or 0))
+
+    @property
+    def is_unexpected(self) -> bool:
+        """Whether it throttles now though nobody asked for it."""
+        mask = 0 if self.reading.stale else self.reading["throttle"] or 0
+        watts = np.array([[self.limit_w], [self.model.rated_w]], dtype=np.float64)
+        return bool(rules.unexpected(np.array([mask], dtype=np.int64), *watts)[0])
 
     @property
     def heat_class(self) -> str:

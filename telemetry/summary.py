@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from fleet.groups import count_by, most_by, ratio, row_of_most_by, sum_by, sum_of_known_by
 from fleet.power_curves import UNRATED_GPU_W
 from fleet.tables import METER_KINDS, METER_TARGETS, FleetArrays
-from headroom.contracts import ThrottleCause
 from telemetry.live_frame import Array, Frame, Readings
 from telemetry.throttle import THROTTLE_BITS, rules
 
@@ -97,14 +96,9 @@ class GpuSummary:
 
     @cached_property
     def unexpected(self) -> Bools:
-        """Which throttle though nobody asked for it: for more than a power limit that was lowered.
-
-        It judges the last reading as the tracker judges an event: see ``throttle.rules``.
-        """
-        only_capped = (self._field("throttle") & THROTTLE_BITS) == int(ThrottleCause.SW_POWER_CAP)
-        lowered = self.limit_w < rules.LOWERED_LIMIT * self.rated_w
-        unexpected: Bools = self.throttling & ~(only_capped & lowered)
-        return unexpected
+        """Which throttle though nobody asked for it: see :func:`throttle.rules.unexpected`."""
+        mask = self._field("throttle")
+        return self.fresh & rules.unexpected(mask, self.limit_w, self.rated_w)
 
     @cached_property
     def limit_w(self) -> Floats:

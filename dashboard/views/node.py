@@ -83,6 +83,7 @@ def _now(node: Node, _visibility: Visibility) -> dict[str, Any]:
         "hottest": readings.hottest(gpus),
         "clock_ratio": readings.mean_clock_ratio(gpus),
         "throttling": sum(bool(gpu.causes) for gpu in gpus),
+        "unexpected": sum(gpu.is_unexpected for gpu in gpus),
         "since": _throttled_since(node),
     }
 

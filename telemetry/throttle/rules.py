@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headroom.contracts import ThrottleCause
+from telemetry.throttle import THROTTLE_BITS
 
 Array: TypeAlias = NDArray[Any]
 
@@ -44,6 +45,19 @@ MOST_WATTS = 10_000.0
 LOWERED_LIMIT = 0.99
 #: An event is expected if for this share of its throttled time a limit was lowered.
 EXPECTED_SHARE = 0.5
+
+
+def unexpected(mask: Array, limit_w: Array, rated_w: Array) -> NDArray[np.bool_]:
+    """Return which GPUs throttle for more than a power limit that was lowered.
+
+    It judges the last reading, its ``mask`` of throttle causes, as the tracker judges an event. All
+    of one shape; a limit that is NaN is not lowered.
+    """
+    causes = mask & THROTTLE_BITS
+    only_capped = causes == int(ThrottleCause.SW_POWER_CAP)
+    lowered = limit_w < LOWERED_LIMIT * rated_w
+    found: NDArray[np.bool_] = (causes != 0) & ~(only_capped & lowered)
+    return found
 
 
 class Severity(enum.IntEnum):

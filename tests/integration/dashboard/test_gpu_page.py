@@ -57,7 +57,11 @@ def test_the_answer_has_the_numbers(viewer: Client, small: SmallFleet, gpu: Gpu)
 def test_it_says_what_throttles_since_when(viewer: Client, small: SmallFleet, gpu: Gpu) -> None:
     small.report(at=time.time() - 180, throttle=ThrottleCause.SW_POWER_CAP)
     small.report(throttle=ThrottleCause.SW_POWER_CAP)
-    assert "throttling : SW power cap for 3 min" in text_of(opened(viewer, gpu))
+    text = text_of(opened(viewer, gpu))
+    assert "throttling : SW power cap for 3 min" in text
+    assert "as expected" not in text
+    small.report(throttle=ThrottleCause.SW_POWER_CAP, power_limit_w=500.0)
+    assert "SW power cap for 3 min, as expected" in text_of(opened(viewer, gpu))
 
 
 def test_over_slowdown_is_said_in_words(viewer: Client, small: SmallFleet, gpu: Gpu) -> None:

@@ -11,7 +11,13 @@ from django.test import Client
 
 from dashboard import units
 from fleet.models import Meter, Node
-from headroom.contracts import HostColumns, MeterColumns, NodeReport, TelemetryBatch
+from headroom.contracts import (
+    HostColumns,
+    MeterColumns,
+    NodeReport,
+    TelemetryBatch,
+    ThrottleCause,
+)
 from tests.builders.fleet import SmallFleet, push
 from tests.html import html_of
 
@@ -64,7 +70,17 @@ def test_the_answer_has_the_numbers(viewer: Client, small: SmallFleet, node: Nod
     text = text_of(opened(viewer, node))
     assert "oslo-a01-n1 · 2.0 kW of 4.8 enforced" in text
     assert "hottest GPU 3 63 °C, 24 °C to slowdown · clocks 50 % of max" in text
-    assert re.search(r"1 of 4 GPUs throttling for \d s", text)
+    assert re.search(r"1 of 4 GPUs throttling for \d s, 1 unexpectedly", text)
+
+
+def test_throttling_under_a_lowered_limit_is_no_trouble(
+    viewer: Client, small: SmallFleet, node: Node
+) -> None:
+    small.report(throttle=ThrottleCause.SW_POWER_CAP, power_limit_w=500.0)
+    html = opened(viewer, node)
+    assert "4 of 4 GPUs throttling" in text_of(html)
+    assert "none unexpectedly" in text_of(html)
+    assert 'class="open"' not in html
 
 
 def test_each_gpu_has_a_line_and_leads_to_its_page(

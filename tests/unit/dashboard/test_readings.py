@@ -57,6 +57,27 @@ def test_causes_are_named_in_order_of_their_bits() -> None:
     assert [cause.token for cause in gpu.causes] == ["sw_power_cap", "hw_thermal"]
 
 
+CAP, HEAT = ThrottleCause.SW_POWER_CAP, ThrottleCause.HW_THERMAL
+
+
+@pytest.mark.parametrize(
+    ("gpu", "unexpected"),
+    [
+        (make_gpu(throttle=CAP, power_limit_w=500), False),
+        (make_gpu(throttle=CAP, power_limit_w=700), True),
+        (make_gpu(throttle=CAP), True),
+        (make_gpu(throttle=CAP | HEAT, power_limit_w=500), True),
+        (make_gpu(throttle=0x1, power_limit_w=500), False),
+        (make_gpu(throttle=HEAT, age_s=31), False),
+        (make_gpu(age_s=None), False),
+    ],
+)
+def test_throttling_is_unexpected_but_by_a_lowered_limit_alone(
+    gpu: GpuNow, unexpected: bool
+) -> None:
+    assert gpu.is_unexpected is unexpected
+
+
 def test_nothing_is_said_of_now_when_the_reading_is_old() -> None:
     assert make_gpu(throttle=4, age_s=31).causes == []
 
