@@ -137,6 +137,8 @@ def quantity(value: float, unit: str) -> str:
     """Return a quantity in words: ``41.2 kW``, ``12.5 Gbit/s``, ``3.1 °C``."""
     if unit == "°C":
         return f"{value:.1f} °C"
+    if value == 0:
+        return f"0 {unit}"
     for factor, name in _scales(unit):
         if abs(value) >= factor:
             return f"{_three(value / factor)} {name}"

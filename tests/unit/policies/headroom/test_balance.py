@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from policies.headroom.binding import balance, of_budget
+from policies.headroom.binding import balance, of_budget, quantity
 
 _AMOUNTS = st.floats(0.0, 1e12, allow_nan=False) | st.integers(0, 10**9).map(float)
 _UNITS = st.sampled_from(["W", "bit/s", "byte/s", "s", "°C"])
@@ -63,3 +63,19 @@ def test_a_load_beside_its_budget_closes() -> None:
     assert said == "44,000.4 W of 44,000.0 W: short 0.4 W"
     load, budget, short = (Decimal(each.replace(",", "")) for each in re.findall(r"[\d.,]+", said))
     assert load - budget == short
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "words"),
+    [
+        (41_230.0, "W", "41.2 kW"),
+        (12.5e9, "bit/s", "12.5 Gbit/s"),
+        (0.0, "bit/s", "0 bit/s"),
+        (0.0, "°C", "0.0 °C"),
+        (0.25, "W", "0.25 W"),
+    ],
+)
+def test_quantities_have_three_digits_and_nothing_has_none(
+    value: float, unit: str, words: str
+) -> None:
+    assert quantity(value, unit) == words
