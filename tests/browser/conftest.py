@@ -42,7 +42,7 @@ rules => axe.run({runOnly: rules, resultTypes: ["violations"]}).then(found => fo
 _CUT_TABLES = """
 () => [...document.querySelectorAll(".scroll")]
   .filter((box) => box.scrollWidth > box.clientWidth + 1)
-  .flatMap((box) => [...box.querySelectorAll("table:not(#timeline-table *)")])
+  .flatMap((box) => [...box.querySelectorAll("table")])
   .map((table) => table.nextElementSibling?.querySelector("a")?.id ?? table.className)
 """
 _WATCH_POLICY = """
