@@ -40,7 +40,7 @@ from fleet.models import Meter, MeterKind
 from policies.headroom import network
 from policies.headroom.evaluate import Headroom
 from policies.scopes import Scope, ScopeKind, UnknownScope, nodes_in, row_of
-from telemetry import frame
+from telemetry import frame, series
 from telemetry.live_frame import Readings
 from telemetry.series import Kind
 
@@ -49,6 +49,8 @@ __all__ = [
     "panel", "timeline_of",
 ]  # fmt: skip
 
+#: Of a place without a chart, what happened is told for so long.
+_WITHOUT_CHART = "24h"
 #: So many of its meters are drawn.
 _METERS = 4
 _METER_OF = {ScopeKind.POWER_DOMAIN: "power_domain", ScopeKind.ZONE: "cooling_zone"}
@@ -111,15 +113,18 @@ def ahead_panel(request: HttpRequest, kind: str, name: str) -> HttpResponse:
 def chart_of(request: HttpRequest, scope: Scope, timeline: Timeline | None) -> dict[str, Any]:
     """Return the chart of a place for the context of its page, what happened, and what is ahead.
 
-    ``timeline`` None: there is no chart, and nothing is marked on it.
+    ``timeline`` None: there is no chart; what happened in the last day is told all the same.
     """
     context: dict[str, Any] = {"timeline": timeline}
     if scope.kind in committed.KINDS:
         context["ahead_panel"] = panels.draw(request, *_ahead(scope))[0]
-    if timeline is None:
-        return context
-    marked = panels.draw(request, *_annotated(request, scope, timeline.picker))[0]
-    return context | {"picker": timeline.picker, "annotations_panel": marked}
+    picker = timeline.picker if timeline else ranges.read({}, time.time(), _WITHOUT_CHART)
+    marked = panels.draw(request, *_annotated(request, scope, picker))[0]
+    return context | {
+        "picker": picker,
+        "annotations_panel": marked,
+        "too_many_gpus": timeline is None and scope.kind in _SUMS,
+    }
 
 
 def hub_of(request: HttpRequest, scope: Scope) -> dict[str, Any]:
@@ -205,7 +210,8 @@ def _annotated(request: HttpRequest, scope: Scope, picker: RangePicker) -> _Draw
     except UnknownScope as error:
         raise Http404(str(error)[:400]) from None
     url = reverse("live-place-annotations", args=[scope.kind.value, scope.name])
-    context = {"annotated": found, "live": picker.span.live}
+    last = dict(ranges.PRESETS).get(picker.span.range or "", "")
+    context = {"annotated": found, "live": picker.span.live, "last": last}
     return "dashboard/panels/annotations.html", url, ranges.as_params(picker), context
 
 
@@ -238,7 +244,8 @@ def timeline_of(request: HttpRequest, scope: Scope) -> Timeline | None:
     if scope.kind not in _SUMS:
         return found if meters else None
     has_power = Meter.objects.filter(pk__in=meters, kind=MeterKind.POWER).exists()
-    return found if has_power else _of_gpus(found, scope)
+    summed = None if has_power else _of_gpus(found, scope)
+    return summed or (found if meters else None)
 
 
 def _of_link(timeline: Timeline, scope: Scope) -> Timeline:
@@ -252,10 +259,10 @@ def _of_link(timeline: Timeline, scope: Scope) -> Timeline:
     )
 
 
-def _of_gpus(timeline: Timeline, scope: Scope) -> Timeline:
+def _of_gpus(timeline: Timeline, scope: Scope) -> Timeline | None:
     """Return the chart of a place that no meter reads: the sum of its GPUs, and how many it is of.
 
-    Raises :class:`Http404`.
+    None: it has too many. Raises :class:`Http404`.
     """
     fleet = snapshot.current()
     try:
@@ -264,6 +271,8 @@ def _of_gpus(timeline: Timeline, scope: Scope) -> Timeline:
         raise Http404(str(error)[:400]) from None
     kind, table = _SUMS[scope.kind]
     gpus = int(nodes[fleet.gpus.node].sum())
+    if gpus + int(nodes.sum()) > series.MOST_SUMMED:
+        return None
     half = scope.kind is ScopeKind.POWER_DOMAIN
     return replace(
         timeline,

@@ -16,11 +16,13 @@ from accounts.visibility import ANOTHER
 from admission.annotations.happenings import KINDS
 from admission.bookings.models import Booking
 from dashboard import marks, moments
-from fleet.models import Meter
+from fleet import snapshot
+from fleet.models import Meter, StorageEndpoint
 from policies.firings import Severity
 from policies.restrictions.kinds import RestrictionKind
 from policies.rollouts.following import ROLLOUTS
 from policies.scopes import Scope, ScopeKind
+from telemetry import series
 from telemetry.limits.models import LimitReport
 from tests.builders.accounts import client_of
 from tests.builders.documents import put_in_force
@@ -212,6 +214,35 @@ def test_a_place_with_a_meter_of_power_has_that_and_no_sum(
     html = html_of(viewer.get("/places/zone/oslo/hall-1/"))
     assert "zone:" not in re.findall(r'data-sources="([^"]*)"', html)[0]
     assert "No meter reads its power" not in html
+
+
+@pytest.mark.parametrize("path", ["/places/zone/oslo/hall-1/", "/conditions/oslo/"])
+def test_a_place_with_too_many_gpus_says_so_instead_of_a_chart(
+    viewer: Client, eventful: SmallFleet, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.setattr(series, "MOST_SUMMED", 59)
+    html = html_of(viewer.get(path))
+    assert 'id="timeline"' not in html
+    assert "too many to sum up at once" in text_of(html)
+    assert "What happened in the last 24 h" in text_of(html)
+    assert "data-at=" in html
+    monkeypatch.setattr(series, "MOST_SUMMED", 60)
+    html = html_of(viewer.get(path))
+    assert 'id="timeline"' in html
+    assert "too many to sum up" not in html
+    assert "What happened in the last 1 h" in text_of(html)
+
+
+def test_storage_has_no_chart_and_tells_what_happened_there_all_the_same(
+    viewer: Client, small: SmallFleet
+) -> None:
+    StorageEndpoint.objects.create(site=small.sites["oslo"], name="nvme")
+    snapshot.invalidate()
+    restrict(RestrictionKind.DRAIN, Scope(ScopeKind.SITE, "oslo"))
+    text = text_of(html_of(viewer.get("/places/storage/oslo/nvme/")))
+    assert "What happened in the last 24 h" in text
+    assert "drain on site oslo issued" in text
+    assert "What it is committed to" not in text
 
 
 # --- What is ahead -------------------------------------------------------------------------------

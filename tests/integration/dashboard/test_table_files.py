@@ -15,7 +15,7 @@ from lxml import html  # type: ignore[import-untyped]
 
 from accounts.roles import Role
 from dashboard import exports
-from telemetry import series
+from telemetry.timeline import tiers
 from tests.browser.pages import OF_ANY_FLEET, Shown, of_things
 from tests.builders.accounts import client_of
 from tests.builders.fleet import SmallFleet
@@ -192,10 +192,10 @@ def test_the_calendar_has_files_of_what_is_planned_and_of_what_a_site_is_committ
     assert row["max"] >= oslo["now_w"] > 0.0
 
 
-def test_a_range_that_is_too_much_to_sum_up_is_refused_and_no_empty_file(
+def test_a_range_that_is_too_much_to_read_is_refused_and_no_empty_file(
     lively: SmallFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(series, "MOST_SUMMED", 2)
+    monkeypatch.setattr(tiers, "MOST_ROWS", 1)
     operator = client_of(Role.OPERATOR)
     assert operator.get("/conditions/oslo/").status_code == 200
     assert operator.get("/conditions/oslo/?table=range&format=csv").status_code == 400
