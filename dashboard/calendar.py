@@ -12,10 +12,12 @@ from django.urls import reverse
 
 from accounts.models import User
 from admission.calendar.committed import committed
+from admission.calendar.figure import committed_row
 from admission.calendar.planned import Kind, Planned, planned
 from admission.core.ahead import Ahead
 from dashboard import units
 from dashboard.ranges import Choice
+from dashboard.timeline import Extremes, figure_extremes
 from fleet.snapshot import FleetArrays
 from telemetry.spans import Span
 
@@ -58,6 +60,8 @@ class Page:
     query: str
     length_s: float
     tightest: str
+    #: least, mean and greatest of what the chart shows
+    extremes: Sequence[Extremes]
 
 
 def page(user: User, fleet: FleetArrays, span: Span, asked_site: str) -> Page:
@@ -77,6 +81,7 @@ def page(user: User, fleet: FleetArrays, span: Span, asked_site: str) -> Page:
         query=urlencode({"days": days}),
         length_s=span.length_s,
         tightest=worst[0] if worst else "",
+        extremes=figure_extremes([committed_row(sites[site])]) if site else (),
     )
 
 
@@ -92,7 +97,7 @@ def _first(sites: Mapping[str, Ahead]) -> str:
 
 def _least_left(found: Ahead) -> float:
     at = found.tightest
-    return math.inf if at is None else float(found.budget_w[at] - found.committed_w[at])
+    return math.inf if at is None else float(found.budget[at] - found.committed[at])
 
 
 def _tightest(sites: Mapping[str, Ahead]) -> tuple[str, float] | None:
@@ -102,7 +107,7 @@ def _tightest(sites: Mapping[str, Ahead]) -> tuple[str, float] | None:
     if at is None:
         return None
     found = sites[name]
-    need_w, have_w = float(found.committed_w[at]), float(found.budget_w[at])
+    need_w, have_w = float(found.committed[at]), float(found.budget[at])
     when = "now" if at == 0 else f"on {_at(float(found.at[at])):%a %Y-%m-%d at %H:%M} UTC"
     is_over = need_w > have_w
     text = (

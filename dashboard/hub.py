@@ -3,35 +3,32 @@ done, and what its reader may do, each a link."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cached_property
 from typing import Any, cast
 from urllib.parse import urlencode
 
-import numpy as np
 from django.db.models import Q, QuerySet
 from django.urls import reverse
 
 from accounts.models import User
 from accounts.roles import Capability
 from accounts.visibility import Visibility
+from admission.annotations.held import held_at
 from admission.jobs.models import Attempt, Job, Project
-from admission.outages.foreseeing import relying
 from dashboard import outages, playbooks, queue, scopes
 from dashboard.queue import RunRow
 from fleet.snapshot import FleetArrays
+from policies.about import About, AboutPlace
 from policies.incidents import visible as seen_incidents
-from policies.incidents.models import Incident, IncidentMember
-from policies.incidents.places import Places
+from policies.incidents.models import Incident
 from policies.playbooks import visible as seen_runs
 from policies.playbooks.models import PlaybookRun, PlaybookVersion
 from policies.restrictions import visible as seen_restrictions
 from policies.restrictions.kinds import KINDS
 from policies.restrictions.models import Restriction
-from policies.scopes import Bools, Scope, ScopeKind, racks_in
+from policies.scopes import Scope, ScopeKind
 
 __all__ = ["Act", "Done", "Hub", "Link", "acts", "of_project", "of_scope"]
 
@@ -39,9 +36,6 @@ __all__ = ["Act", "Done", "Hub", "Link", "acts", "of_project", "of_scope"]
 MOST = 20
 #: What was done is told for so long.
 _DONE_WITHIN = timedelta(hours=24)
-#: Of what has no racks, jobs are those that rely on it.
-_RELIED_ON = (ScopeKind.LINK, ScopeKind.STORAGE)
-_WITHIN_RACKS = (ScopeKind.NODE, ScopeKind.GPU)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +91,11 @@ def of_scope(fleet: FleetArrays, scope: Scope, visibility: Visibility, now: date
     Eight queries, and one to four for the jobs; some more for readers who do not see all jobs, and
     for links and storage endpoints. Raises :class:`~policies.scopes.UnknownScope`.
     """
-    about = _Place(fleet, scope)
+    about = AboutPlace(fleet, scope)
     above = [Link(scopes.words(each), scopes.href(fleet, each)) for each in about.above]
-    return _hub(about, above, _phases(about, now), visibility, now)
+    held = Attempt.objects.open().filter(held_at(about, now.timestamp())).order_by("-pk")
+    phases = list(dict.fromkeys(held.values_list("phase_id", flat=True)))
+    return _hub(scopes.words(scope), about, above, phases, visibility, now)
 
 
 def of_project(project: Project, visibility: Visibility, now: datetime) -> Hub:
@@ -111,20 +107,24 @@ def of_project(project: Project, visibility: Visibility, now: datetime) -> Hub:
     names = Job.objects.filter(recent, project=project).values_list("name", flat=True)
     running = Attempt.objects.open().filter(phase__job__project=project).order_by("-pk")
     phases = list(dict.fromkeys(running.values_list("phase_id", flat=True)))
-    about = _Jobs(f"project {project.name}", frozenset(names))
-    return _hub(about, [], phases, visibility, now)
+    return _hub(f"project {project.name}", _Jobs(frozenset(names)), [], phases, visibility, now)
 
 
 def _hub(
-    about: _About, above: list[Link], phases: list[int], visibility: Visibility, now: datetime
+    words: str,
+    about: About,
+    above: list[Link],
+    phases: list[int],
+    visibility: Visibility,
+    now: datetime,
 ) -> Hub:
     incidents = Incident.objects.seen_by(visibility)
     restrictions = Restriction.objects.seen_by(visibility)
     runs = PlaybookRun.objects.seen_by(visibility)
-    opened = about.of(incidents.unresolved()) | about.firing(incidents.unresolved())
+    opened = about.of_incidents(incidents.unresolved(), firing=True)
     in_force = about.of(restrictions.in_force(now))
     return Hub(
-        words=about.words,
+        words=words,
         above=above,
         incidents=seen_incidents.incidents(
             incidents.filter(pk__in=opened).order_by("-opened_at", "-pk")[:MOST], visibility
@@ -144,94 +144,20 @@ def _hub(
     )
 
 
-class _About(ABC):
-    """Says of the scopes of rows whether they are what a hub is about."""
-
-    words: str
-
-    @abstractmethod
-    def has(self, scope: Scope) -> bool:
-        """Say whether a row about ``scope`` belongs there."""
-
-    def of(self, rows: QuerySet[Any], key: str = "pk") -> set[int]:
-        """Return ``key`` of the rows that are about it. One query."""
-        found = rows.order_by().values_list(key, "scope_kind", "scope_name")
-        return {pk for pk, kind, name in found if self.has(Scope(ScopeKind(kind), name))}
-
-    def firing(self, incidents: QuerySet[Incident]) -> set[int]:
-        """Return those of ``incidents`` of which something fires about it. One query."""
-        members = IncidentMember.objects.filter(incident__in=incidents, cleared_at=None)
-        return self.of(members, "incident_id")
-
-
 @dataclass(frozen=True)
-class _Jobs(_About):
+class _Jobs(About):
     """The jobs of these names."""
 
-    words: str
     names: frozenset[str]
 
     def has(self, scope: Scope) -> bool:
         return scope.kind is ScopeKind.JOB and scope.name.partition("/")[0] in self.names
 
 
-class _Place(_About):
-    """A place, its parts, and what it is a part of."""
-
-    def __init__(self, fleet: FleetArrays, scope: Scope) -> None:
-        self.fleet, self.scope, self.words = fleet, scope, scopes.words(scope)
-        self._places = Places(fleet)
-        self.above = self._places.above(scope)
-        self._own = {scope, *self.above}
-
-    @cached_property
-    def racks(self) -> Bools:
-        """Say of each rack whether it is in the place."""
-        if self.scope.kind in _RELIED_ON:
-            return np.zeros(len(self.fleet.racks), dtype=bool)
-        return racks_in(self.fleet, self.scope)
-
-    @property
-    def rack_names(self) -> list[str]:
-        found: list[str] = self.fleet.racks.paths[self.racks].tolist()
-        return found
-
-    def has(self, scope: Scope) -> bool:
-        if scope in self._own:
-            return True
-        if scope.kind is ScopeKind.GPU:
-            return self._has_node(scope.name.rpartition("/")[0])
-        if scope.kind is ScopeKind.NODE:
-            return self._has_node(scope.name)
-        return self.scope in self._places.above(scope)
-
-    def _has_node(self, name: str) -> bool:
-        if self.scope.kind in _WITHIN_RACKS:
-            return self.scope == Scope(ScopeKind.NODE, name)
-        row = self.fleet.nodes.index_by_name.get(name)
-        return row is not None and bool(self.racks[self.fleet.nodes.rack[row]])
-
-
-def _phases(about: _Place, now: datetime) -> list[int]:
-    """Return the phases that hold GPUs at a place, or rely on it, the newest first."""
-    held = Attempt.objects.open().order_by("-pk")
-    if about.scope.kind in _RELIED_ON:
-        keys = [each.key for each in relying(about.scope, now.timestamp())]
-        held = held.filter(key__in=keys)
-    else:
-        held = held.filter(placement__racks__has_any_keys=about.rack_names)
-    if about.scope.kind is ScopeKind.NODE:
-        held = held.filter(placement__nodes__contains=[about.scope.name])
-    if about.scope.kind is ScopeKind.GPU:
-        node, _, index = about.scope.name.rpartition("/")
-        held = held.filter(placement__gpus__contains={node: [int(index)]})
-    return list(dict.fromkeys(held.values_list("phase_id", flat=True)))
-
-
 # --- What was done -------------------------------------------------------------------------------
 
 
-def _done(about: _About, visibility: Visibility, since: datetime) -> list[Done]:
+def _done(about: About, visibility: Visibility, since: datetime) -> list[Done]:
     """Return what has ended since, the newest first. Six queries at most."""
     ended = Restriction.objects.seen_by(visibility).filter(ended_at__gte=since)
     over = PlaybookRun.objects.seen_by(visibility).filter(ended_at__gte=since)
@@ -247,7 +173,7 @@ def _done(about: _About, visibility: Visibility, since: datetime) -> list[Done]:
     return sorted(found, key=lambda each: each.at, reverse=True)[:MOST]
 
 
-def _newest(about: _About, rows: QuerySet[Any], order: str) -> Iterable[Any]:
+def _newest(about: About, rows: QuerySet[Any], order: str) -> Iterable[Any]:
     keys = about.of(rows)
     return rows.filter(pk__in=keys).order_by(order, "-pk")[:MOST] if keys else ()
 

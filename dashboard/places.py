@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
+from admission.calendar.committed import committed_at
+from admission.core.ahead import Ahead as Committed
 from dashboard import conditions, scopes, units
 from dashboard.conditions import Line
 from dashboard.templatetags.headroom_words import full_in
@@ -17,11 +20,28 @@ from policies.headroom.binding import of_budget, quantity
 from policies.headroom.columns import Ints
 from policies.headroom.evaluate import Headroom
 from policies.scopes import Scope, ScopeKind, racks_in, row_of
+from telemetry.spans import Span
 
-__all__ = ["KINDS", "Fact", "Part", "Parts", "Place", "listed", "place"]
+__all__ = [
+    "KINDS",
+    "Ahead",
+    "AheadOf",
+    "Fact",
+    "Part",
+    "Parts",
+    "Place",
+    "ahead",
+    "listed",
+    "place",
+]
 
 #: The kinds of places that have this page; racks, nodes, GPUs and sites have others.
 KINDS = scopes.PLACES
+#: How far ahead it is told, s.
+_AHEAD_S = {
+    "now": 0.0, "within 1 h": 3_600.0, "within 6 h": 21_600.0, "within 24 h": 86_400.0,
+    "within 7 d": 604_800.0,
+}  # fmt: skip
 #: So many parts of a kind are shown, those with the least left first.
 _FEW = 24
 
@@ -66,8 +86,42 @@ class Place:
     is_over: bool
     claim: str
     bound: str
+    #: NaN where it has none, or none of power
+    budget_w: float
     facts: list[Fact]
     parts: list[Parts]
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """The most that a place is committed to within a time from now, W or bit/s; NaN: not known.
+
+    ``at`` is when least is left of its budget in that time; None: it has none, or is not known.
+    """
+
+    words: str
+    committed: float
+    budget: float
+    left: float
+    at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class AheadOf:
+    """What a place is committed to, the shortest time first."""
+
+    scope: Scope
+    lines: list[Ahead]
+
+    @property
+    def is_link(self) -> bool:
+        """Whether amounts are bit/s."""
+        return self.scope.kind is ScopeKind.LINK
+
+    @property
+    def is_halved(self) -> bool:
+        """Whether racks on two feeds count by half."""
+        return self.scope.kind is ScopeKind.POWER_DOMAIN
 
 
 def place(
@@ -91,6 +145,7 @@ def place(
         site=str(line["site"]),
         answer=_answer(load, budget, unit),
         is_over=load > budget,
+        budget_w=budget if unit == "W" and budget > 0.0 else math.nan,
         claim=str(line["claim"]),
         bound=line["bound"].sentence if line["bound"] else "",
         facts=[
@@ -103,6 +158,26 @@ def place(
         ],
         parts=[each for each in _parts(headroom, scope, row) if each.all],
     )
+
+
+def ahead(scope: Scope, now: float) -> AheadOf:
+    """Return what a place is committed to from ``now`` on (Unix s). A few queries.
+
+    Raises :class:`~policies.scopes.UnknownScope`.
+    """
+    length_s = max(_AHEAD_S.values())
+    found = committed_at(scope, Span(now, now + length_s))
+    return AheadOf(scope, [_within(found, words, s) for words, s in _AHEAD_S.items()])
+
+
+def _within(found: Committed, words: str, length_s: float) -> Ahead:
+    upto = max(1, math.ceil(length_s / found.step_s))
+    near = replace(found, committed=found.committed[:upto], budget=found.budget[:upto])
+    at = near.tightest
+    most = int(np.argmax(near.committed)) if at is None else at
+    committed, budget = float(near.committed[most]), float(near.budget[most])
+    moment = None if at is None else datetime.fromtimestamp(float(near.at[at]), UTC)
+    return Ahead(words, committed, budget, budget - committed, moment)
 
 
 def _budget(kind: ScopeKind, line: Line) -> tuple[float, float, str]:

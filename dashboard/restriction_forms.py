@@ -10,7 +10,7 @@ from django import forms
 from accounts.edge.parameters import MomentFormField
 from dashboard.restrictions import sentence
 from policies.restrictions.kinds import KINDS, LONGEST, BadRestriction, RestrictionKind, Wanted
-from policies.scopes import Scope, ScopeKind
+from policies.scopes import MOST_NAME, Scope, ScopeKind
 
 #: For how long, in words. An end has to be chosen: nothing is without one.
 _UNTIL = "until"
@@ -89,7 +89,7 @@ class IssueForm(_Ends):
     )
     scope = forms.CharField(
         label="Called",
-        max_length=300,
+        max_length=MOST_NAME,
         widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
         help_text="oslo/A01 for racks, zones, power domains and storage; node/index for GPUs.",
     )

@@ -136,6 +136,12 @@ urlpatterns = [
     path("live/fleet/panel", fleet.panel, name="live-fleet-panel"),
     path("live/racks/<int:rack_id>", rack.panel, name="live-rack"),
     path("live/places/<str:kind>/<path:name>/hub", place.hub_panel, name="live-place-hub"),
+    path(
+        "live/places/<str:kind>/<path:name>/annotations",
+        place.annotations_panel,
+        name="live-place-annotations",
+    ),
+    path("live/places/<str:kind>/<path:name>/ahead", place.ahead_panel, name="live-place-ahead"),
     path("live/projects/<path:name>/hub", project.hub_panel, name="live-project-hub"),
     path("live/places/<str:kind>/<path:name>/now", place.panel, name="live-place"),
     path("live/nodes/<int:node_id>", node.panel, name="live-node"),

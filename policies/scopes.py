@@ -9,9 +9,13 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from fleet.feeds import carried_share
 from fleet.tables import FleetArrays
 
 Bools: TypeAlias = NDArray[np.bool_]
+
+#: A name has no more characters: of a rack it is that of its site, a slash and its own.
+MOST_NAME = 420
 
 
 class ScopeKind(enum.StrEnum):
@@ -103,7 +107,7 @@ def racks_in(fleet: FleetArrays, scope: Scope) -> Bools:
     if scope.kind is ScopeKind.ZONE:
         return np.asarray(fleet.racks.zone == row)
     if scope.kind is ScopeKind.POWER_DOMAIN:
-        return _fed_by(fleet, row)
+        return np.asarray(carried_share(fleet, row) > 0.0)
     return _only(fleet.racks, _rack_of(fleet, scope.kind, row))
 
 
@@ -123,19 +127,6 @@ def nodes_in(fleet: FleetArrays, scope: Scope) -> Bools:
     if scope.kind is ScopeKind.GPU:
         return _only(fleet.nodes, fleet.gpus.node[row_of(fleet, scope)])
     return racks_in(fleet, scope)[fleet.nodes.rack]
-
-
-def _fed_by(fleet: FleetArrays, row: int) -> Bools:
-    """Say of each rack whether it hangs, by either feed, on the domain or on one below it."""
-    below = np.zeros(len(fleet.domains) + 1, dtype=bool)  # the last stands for "none"
-    below[row] = True
-    while True:
-        reached = below[:-1] | below[fleet.domains.parent]
-        if (reached == below[:-1]).all():
-            break
-        below[:-1] = reached
-    fed: Bools = below[fleet.racks.feed_a] | below[fleet.racks.feed_b]
-    return fed
 
 
 def _only(table: Any, row: int) -> Bools:

@@ -4,7 +4,8 @@
 are, and for each part of the span what is there, in Postgres or in the cold tier. A row of nulls
 stands where readings are missing, so that a line breaks there and does not pretend.
 
-Nodes, racks and jobs are put together from their parts: see :mod:`telemetry.timeline.groups`.
+Nodes, racks, jobs and places are put together from their parts: see
+:mod:`telemetry.timeline.groups`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ import numpy as np
 from django.db import connection
 from django.db.models import Q
 
+from fleet import snapshot
+from fleet.feeds import carried_share
 from fleet.models import Gpu, Link, Meter, MeterKind, Node, Rack
+from fleet.tables import FleetArrays
 from telemetry import frame
 from telemetry.rollups import carriers
 from telemetry.rollups.spec import MAX_GAP_S, ROLLUPS
@@ -34,6 +38,7 @@ from telemetry.timeline.fields import (
     COVERED,
     DEFAULT_FIELDS,
     FIELDS,
+    PLACES,
     POWER_FIELDS,
     SUMS,
     TABLES,
@@ -58,8 +63,8 @@ from telemetry.timeline.tiers import (
 )
 
 __all__ = [
-    "FIELDS", "Column", "Kind", "Members", "Method", "NotFound", "Series", "SeriesRequest", "Tier",
-    "parse", "points_of", "query", "query_members", "query_spread",
+    "FIELDS", "PLACES", "Column", "Kind", "Members", "Method", "NotFound", "Series",
+    "SeriesRequest", "Tier", "parse", "points_of", "query", "query_members", "query_spread",
 ]  # fmt: skip
 
 DEFAULT_POINTS = 600
@@ -71,6 +76,9 @@ _SETTLING_S = 15.0
 _USUAL_ROWS = 10
 #: Of a group at most so many readings are read for a chart that would do with roll-ups.
 _READINGS_FOR_A_CHART = 150_000
+#: A place of more things than this is too large to sum up: the last hour and a half is not rolled
+#: up by the hour yet.
+MOST_SUMMED = MOST_ROWS // 90
 #: Over so long the readings of one thing are looked at for extremes that roll-ups do not keep, s.
 _READINGS_OF_ONE_S = 3 * 86_400
 #: Bucket widths, s: those in which a clock's face and a week can be divided, so that refetching a
@@ -123,7 +131,7 @@ class SeriesRequest:
     def is_group(self) -> bool:
         """Whether the answer is put together from parts."""
         if self.kind is not Kind.JOB:
-            return self.kind in (Kind.NODE, Kind.RACK)
+            return self.kind in (Kind.NODE, Kind.RACK, *PLACES)
         return bool({*POWER_FIELDS, *ACROSS} & {*self.fields})
 
 
@@ -362,9 +370,11 @@ def _with_extremes(
 ) -> tuple[Points, bool]:
     """Return the rows of a group with their extremes, and whether those are of readings.
 
-    They cost the readings of all parts: for a chart few are read, for extents as many as may be.
+    They cost the readings of all parts: for a chart few are read, for extents as many as may be,
+    and of places none.
     """
-    if not len(points) or not (request.extents or request.method is Method.MINMAX):
+    is_wanted = request.extents or request.method is Method.MINMAX
+    if not len(points) or not is_wanted or request.kind in PLACES:
         return points, False
     if not sources.are_readings:
         most = MOST_ROWS if request.extents else _READINGS_FOR_A_CHART
@@ -384,7 +394,9 @@ def _tier(request: SeriesRequest, sources: int) -> Tier:
     """Return the tier that is asked for, or the one that the points can show and we can read."""
     length_s = request.end - request.start
     rows = request.points if request.method is Method.MEAN else request.points // 2
-    wanted = request.tier or coarsest_for(length_s / rows)
+    # A place has many things: roll-ups by the minute are as fine as its chart needs.
+    step_s = max(length_s / rows, 60.0) if request.kind in PLACES else length_s / rows
+    wanted = request.tier or coarsest_for(step_s)
     found = affordable(wanted, sources, length_s)
     if found is None or (request.tier and found is not request.tier):
         raise ParameterError(
@@ -523,6 +535,8 @@ def _ensure_known(request: SeriesRequest) -> None:
 def _members(request: SeriesRequest) -> Members:
     if request.kind is Kind.JOB:
         return _carriers(request)
+    if request.kind in PLACES:
+        return _of_place(request)
     of_rack = request.kind is Kind.RACK
     if of_rack and not Rack.objects.filter(pk=request.id).exists():
         raise NotFound(f"there is no rack {request.id}")
@@ -539,6 +553,42 @@ def _members(request: SeriesRequest) -> Members:
         meters={pk: node or 0 for pk, node in meters.values_list("pk", "node_id")},
         nodes=node_ids,
     )
+
+
+def _of_place(request: SeriesRequest) -> Members:
+    """Return the nodes of a place, with the share of each that it carries. Two queries."""
+    fleet = snapshot.current()
+    table = {Kind.ZONE: fleet.zones, Kind.POWER_DOMAIN: fleet.domains, Kind.SITE: fleet.sites}[
+        request.kind
+    ]
+    row = table.index_by_id.get(request.id)
+    if row is None:
+        raise NotFound(f"there is no {request.kind.replace('_', ' ')} {request.id}")
+    share = _share(fleet, request.kind, row)[fleet.nodes.rack]
+    nodes = np.flatnonzero(share)
+    gpus = np.flatnonzero(share[fleet.gpus.node])
+    if len(nodes) + len(gpus) > MOST_SUMMED:
+        raise ParameterError(
+            "id",
+            f"{len(gpus)} GPUs are too many to sum up at once: ask for the racks of this place",
+        )
+    ids = fleet.nodes.ids[nodes].tolist()
+    meters = Meter.objects.filter(node__in=ids, kind=MeterKind.POWER)
+    of_gpus = fleet.nodes.ids[fleet.gpus.node[gpus]].tolist()
+    return Members(
+        gpus=dict(zip(fleet.gpus.ids[gpus].tolist(), of_gpus, strict=True)),
+        meters=dict(meters.values_list("pk", "node_id")),
+        nodes=ids,
+        shares=dict(zip(ids, share[nodes].tolist(), strict=True)),
+    )
+
+
+def _share(fleet: FleetArrays, kind: Kind, row: int) -> Array:
+    """Return the share of each rack's draw that a place carries."""
+    if kind is Kind.POWER_DOMAIN:
+        return carried_share(fleet, row)
+    here = fleet.racks.zone if kind is Kind.ZONE else fleet.racks.site
+    return np.asarray((here == row).astype("f8"))
 
 
 def _carriers(request: SeriesRequest) -> Members:

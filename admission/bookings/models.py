@@ -9,6 +9,7 @@ from django.db import models
 from django.db.models import F, Q
 
 from admission.jobs.models import Project
+from policies.scopes import MOST_NAME
 
 __all__ = ["Booking"]
 
@@ -29,7 +30,7 @@ class Booking(models.Model):
         help_text="Whose jobs may run there; null: nobody's, it is maintenance",
     )  # fmt: skip
     scope_kind = models.CharField(max_length=20, blank=True, help_text="Empty: some hosts")
-    scope_name = models.CharField(max_length=300, blank=True)
+    scope_name = models.CharField(max_length=MOST_NAME, blank=True)
     nodes = models.JSONField(help_text="Names of its hosts, as they were when it was made")
     gpus = models.PositiveIntegerField(help_text="That these have")
     starts_at = models.DateTimeField()

@@ -159,7 +159,7 @@ def _site(name: str, found: Ahead) -> dict[str, Any]:
     at = found.tightest
     tightest = None if at is None else {
         "at": _at(float(found.at[at])),
-        "committed_w": float(found.committed_w[at]),
-        "budget_w": float(found.budget_w[at]),
+        "committed_w": float(found.committed[at]),
+        "budget_w": float(found.budget[at]),
     }  # fmt: skip
-    return {"site": name, "now_w": float(found.committed_w[0]), "tightest": tightest}
+    return {"site": name, "now_w": float(found.committed[0]), "tightest": tightest}

@@ -12,7 +12,7 @@ from telemetry.figures.model import Figure, Lane, Line, Mark, Role, Row
 from telemetry.series import Column
 from telemetry.spans import Span
 
-__all__ = ["figure"]
+__all__ = ["committed_row", "figure"]
 
 #: What has a lane, from the top, and as what it is drawn.
 _LANES = {
@@ -29,7 +29,7 @@ def figure(span: Span, found: Ahead, planned: Sequence[Planned]) -> Figure:
         start=span.start,
         end=span.end,
         live=False,
-        rows=(_power(found),),
+        rows=(committed_row(found),),
         lanes=[lane for kind in _LANES if (lane := _lane(kind, planned)).spans],
         marks=[
             Mark(each.begin_at, "deadline", each.what)
@@ -39,7 +39,8 @@ def figure(span: Span, found: Ahead, planned: Sequence[Planned]) -> Figure:
     )
 
 
-def _power(found: Ahead) -> Row:
+def committed_row(found: Ahead) -> Row:
+    """Return what is committed beside the budget, W."""
     return Row(
         key="committed",
         title="Committed",
@@ -50,8 +51,8 @@ def _power(found: Ahead) -> Row:
         ),
         columns={
             "t": _column(found.at),
-            "committed_w": _column(found.committed_w),
-            "budget_w": _column(found.budget_w),
+            "committed_w": _column(found.committed),
+            "budget_w": _column(found.budget),
         },
         step_s=found.step_s,
         note="what runs until its walltime is up, what is booked, and all else as now",

@@ -21,7 +21,7 @@ from policies.restrictions.models import Restriction
 from telemetry.spans import Span
 from telemetry.summary import UNRATED_HOST_W
 
-__all__ = ["Kind", "Planned", "booked_sites_w", "planned"]
+__all__ = ["Kind", "Planned", "booked_nodes_w", "planned"]
 
 #: Of each kind so many are told, the next ones.
 MOST = 200
@@ -77,12 +77,11 @@ def planned(user: User, fleet: FleetArrays, span: Span) -> list[Planned]:
 # --- Bookings ------------------------------------------------------------------------------------
 
 
-def booked_sites_w(row: Booking, fleet: FleetArrays) -> Floats:
-    """Return what the hosts of a booking may draw beyond idle at each site, W: none for nobody."""
+def booked_nodes_w(row: Booking, fleet: FleetArrays) -> Floats:
+    """Return what each host of a booking may draw beyond idle, W: none for nobody."""
     if row.project_id is None:
-        return np.zeros(len(fleet.sites))
-    more_w = np.where(mask_of(row, fleet), _most_w(fleet) - _idle_w(fleet), 0.0)
-    return sum_by(more_w, _node_site(fleet), len(fleet.sites))
+        return np.zeros(len(fleet.nodes))
+    return np.where(mask_of(row, fleet), _most_w(fleet) - _idle_w(fleet), 0.0)
 
 
 def _bookings(user: User, fleet: FleetArrays, span: Span) -> Iterator[Planned]:
@@ -97,7 +96,7 @@ def _bookings(user: User, fleet: FleetArrays, span: Span) -> Iterator[Planned]:
             sites=_sites_of(mask_of(row, fleet), fleet),
             begin_at=row.starts_at.timestamp(),
             end_at=row.ends_at.timestamp(),
-            watts=float(booked_sites_w(row, fleet).sum()) if row.project_id else None,
+            watts=float(booked_nodes_w(row, fleet).sum()) if row.project_id else None,
             project=row.project.name if row.project and is_known else "",
             reason=row.reason if is_known else "",
         )

@@ -1,4 +1,7 @@
-"""What a site is committed to draw from now on: sums of what is known to begin and to end. Pure."""
+"""What a place is committed to from now on: sums of what is known to begin and to end. Pure.
+
+Amounts are W; of links bit/s.
+"""
 
 from __future__ import annotations
 
@@ -15,49 +18,49 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Spans:
-    """Draws that last from ``begin_at`` up to ``end_at`` (Unix s), W each: arrays of one length."""
+    """Amounts that last from ``begin_at`` up to ``end_at`` (Unix s): arrays of one length."""
 
     begin_at: Floats
     end_at: Floats
-    watts: Floats
+    amount: Floats
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A budget of ``watts`` from ``begin_at`` up to ``end_at``, Unix s."""
+    """A budget of ``amount`` from ``begin_at`` up to ``end_at``, Unix s."""
 
     begin_at: float
     end_at: float
-    watts: float
+    amount: float
 
 
 @dataclass(frozen=True, eq=False)
 class Ahead:
-    """Buckets of ``step_s`` from ``start`` on (Unix s): the most of each that is committed, W.
+    """Buckets of ``step_s`` from ``start`` on (Unix s): the most of each that is committed.
 
-    ``budget_w`` is the least that may be drawn in it; NaN where nothing limits it.
+    NaN: not known. ``budget`` is the least that may be taken in it; NaN where nothing limits it.
     """
 
     start: float
     step_s: float
-    committed_w: Floats
-    budget_w: Floats
+    committed: Floats
+    budget: Floats
 
     @property
     def at(self) -> Floats:
         """The beginning of each bucket, Unix s."""
-        return self.start + self.step_s * np.arange(len(self.committed_w), dtype=np.float64)
+        return self.start + self.step_s * np.arange(len(self.committed), dtype=np.float64)
 
     @property
     def tightest(self) -> int | None:
         """The bucket with the least left of its budget, the first of equals; None: no budget."""
-        left_w = self.budget_w - self.committed_w
-        return None if np.isnan(left_w).all() else int(np.nanargmin(left_w))
+        left = self.budget - self.committed
+        return None if np.isnan(left).all() else int(np.nanargmin(left))
 
 
 def ahead(
-    base_w: float,
-    budget_w: float,
+    base: float,
+    budget: float,
     spans: Spans,
     limits: Iterable[Limit],
     *,
@@ -65,21 +68,21 @@ def ahead(
     step_s: float,
     buckets: int,
 ) -> Ahead:
-    """Return what is committed on top of ``base_w``, and the budget: ``budget_w`` or a limit.
+    """Return what is committed on top of ``base``, and the budget: ``budget`` or a limit.
 
     ``start`` is Unix s. What lasts for a part of a bucket counts in all of it.
     """
     first, last = _buckets(spans.begin_at, spans.end_at, start, step_s, buckets)
     change = np.zeros(buckets + 1)
-    np.add.at(change, first, spans.watts)
-    np.subtract.at(change, last, spans.watts)
-    committed_w = base_w + np.cumsum(change)[:buckets]
-    found = Ahead(start, step_s, committed_w, np.full(buckets, budget_w, dtype=np.float64))
+    np.add.at(change, first, spans.amount)
+    np.subtract.at(change, last, spans.amount)
+    committed = base + np.cumsum(change)[:buckets]
+    found = Ahead(start, step_s, committed, np.full(buckets, budget, dtype=np.float64))
     for each in limits:
         (low,), (high,) = _buckets(
             np.array([each.begin_at]), np.array([each.end_at]), start, step_s, buckets
         )
-        found.budget_w[low:high] = np.fmin(found.budget_w[low:high], each.watts)
+        found.budget[low:high] = np.fmin(found.budget[low:high], each.amount)
     return found
 
 

@@ -10,7 +10,7 @@ from django.db.models import Q
 from admission.core.directives.book import ENDING, LASTING, Kind
 from admission.jobs.models import Attempt
 from policies.leases.book import Key
-from policies.scopes import Scope, ScopeKind
+from policies.scopes import MOST_NAME, Scope, ScopeKind
 
 __all__ = ["Control", "Directive", "DirectiveEvent", "JobFallback", "Overload"]
 
@@ -185,7 +185,7 @@ class Overload(models.Model):
     """A scope that draws more than its budget, and since when."""
 
     scope_kind = models.CharField(max_length=12, choices=[(k.value, k.value) for k in ScopeKind])
-    scope_name = models.CharField(max_length=300)
+    scope_name = models.CharField(max_length=MOST_NAME)
     since = models.DateTimeField()
 
     class Meta:

@@ -59,9 +59,13 @@ def site_page(request: HttpRequest, site: str) -> HttpResponse:
     asked = _asked(request)
     context = _site(moment, site, *asked)
     context["sites"] = moment.headroom.fleet.sites.names.tolist()
-    if not context["show"]:
-        context |= place.hub_of(request, Scope(ScopeKind.SITE, site))
-    return render(request, "dashboard/site_conditions.html", context)
+    if context["show"]:
+        return render(request, "dashboard/site_conditions.html", context)
+    scope = Scope(ScopeKind.SITE, site)
+    timeline = place.timeline_of(request, scope)
+    context |= place.hub_of(request, scope) | place.chart_of(request, scope, timeline)
+    status = 400 if timeline and timeline.picker.error else 200
+    return render(request, "dashboard/site_conditions.html", context, status=status)
 
 
 @require_safe

@@ -195,6 +195,9 @@ def _timeline(request: HttpRequest, row: Incident) -> Figure:
         reverse("incident-figure", args=[row.number]),
         name=row.number,
         heading="What happened, on one axis",
+        read=lambda look: reading.figure(
+            row, look, snapshot.current(), Visibility(cast(User, request.user))
+        ),
     )
 
 

@@ -397,6 +397,7 @@ def _timeline(request: HttpRequest, shown: Shown, attempt: Attempt) -> Figure:
         f"{url}?{urlencode(which)}",
         name=attempt.key.replace("/", "-"),
         heading=f"Timeline of attempt {attempt.number}",
+        read=lambda look: reading.figure(attempt, look, snapshot.current(), shown.visibility),
     )
 
 

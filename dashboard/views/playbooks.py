@@ -27,7 +27,7 @@ from policies.playbooks.document import Playbook, Program
 from policies.playbooks.models import PlaybookRun, PlaybookVersion
 from policies.playbooks.plan import Plan
 from policies.playbooks.versions import PLAYBOOKS
-from policies.scopes import Scope, ScopeKind
+from policies.scopes import MOST_NAME, Scope, ScopeKind
 
 __all__ = ["act", "page", "playbook", "run", "run_panel", "start"]
 
@@ -113,7 +113,7 @@ def _chosen(found: list[PlaybookVersion], number: str) -> PlaybookVersion:
 
 
 def _asked(program: Program, given: Mapping[str, str]) -> Asked:
-    kind, name = given.get("kind", ""), given.get("scope", "").replace("\0", "").strip()[:300]
+    kind, name = given.get("kind", ""), given.get("scope", "").replace("\0", "").strip()[:MOST_NAME]
     inputs = {
         key: given[f"input-{key}"] for key in program.playbook.inputs if f"input-{key}" in given
     }
@@ -171,7 +171,7 @@ def start(request: HttpRequest, name: str) -> HttpResponse:
     try:
         row = runs.start(
             name,
-            scope=_scope(given.get("kind", ""), given.get("scope", "").strip()[:300]),
+            scope=_scope(given.get("kind", ""), given.get("scope", "").strip()[:MOST_NAME]),
             values={},
             incident_id=None,
             by=cast(User, request.user).get_username(),

@@ -41,8 +41,7 @@ def page(request: HttpRequest, rack_id: int) -> HttpResponse:
     context = {
         **_context(view, row, _metric(request)),
         **place.hub_of(request, scope),
-        "timeline": timeline,
-        "picker": timeline.picker,
+        **place.chart_of(request, scope, timeline),
     }
     status = 400 if timeline.picker.error else 200
     return render(request, "dashboard/rack.html", context, status=status)

@@ -11,7 +11,7 @@ from django.db.models import Q
 from accounts.visibility import Visibility
 from policies.firings import Severity
 from policies.incidents.matchers import BadMatcher, Matcher, parse_matchers
-from policies.scopes import Scope, ScopeKind
+from policies.scopes import MOST_NAME, Scope, ScopeKind
 
 __all__ = [
     "RANK",
@@ -62,7 +62,7 @@ class Incident(models.Model):
     state = models.CharField(max_length=12, choices=State.choices, default=State.OPEN)
     site = models.CharField(max_length=200, blank=True)
     scope_kind = models.CharField(max_length=12, choices=SCOPE_KINDS)
-    scope_name = models.CharField(max_length=420)
+    scope_name = models.CharField(max_length=MOST_NAME)
     playbook = models.CharField(max_length=200, blank=True, help_text="What its rule wants to run")
     opened_at = models.DateTimeField()
     acknowledged_at = models.DateTimeField(null=True, blank=True)
@@ -133,7 +133,7 @@ class IncidentMember(models.Model):
     rule = models.CharField(max_length=300)
     version = models.PositiveIntegerField()
     scope_kind = models.CharField(max_length=12, choices=SCOPE_KINDS)
-    scope_name = models.CharField(max_length=420)
+    scope_name = models.CharField(max_length=MOST_NAME)
     site = models.CharField(max_length=200, blank=True)
     severity = models.CharField(max_length=8, choices=SEVERITIES)
     summary = models.TextField(blank=True)

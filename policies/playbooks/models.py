@@ -10,7 +10,7 @@ from policies.documents.models import Version
 from policies.playbooks.document import Program
 from policies.playbooks.machine import OVER, RunState, StepState
 from policies.playbooks.parse import parse
-from policies.scopes import Scope, ScopeKind
+from policies.scopes import MOST_NAME, Scope, ScopeKind
 
 __all__ = ["Directive", "PlaybookRun", "PlaybookVersion", "StepRun"]
 
@@ -45,7 +45,7 @@ class PlaybookRun(models.Model):
     #: that of its version, for the constraint
     playbook = models.CharField(max_length=60)
     scope_kind = models.CharField(max_length=12, choices=_SCOPE_KINDS)
-    scope_name = models.CharField(max_length=300)
+    scope_name = models.CharField(max_length=MOST_NAME)
     values = models.JSONField(default=dict, help_text="What the rule saw that started it")
     inputs = models.JSONField(default=dict, help_text="Inputs of the playbook, by name")
     incident_id = models.BigIntegerField(null=True, blank=True)
@@ -191,7 +191,7 @@ class Directive(models.Model):
     run = models.ForeignKey(PlaybookRun, on_delete=models.CASCADE, related_name="directives")
     kind = models.CharField(max_length=12, choices=Kind.choices)
     scope_kind = models.CharField(max_length=12, choices=_SCOPE_KINDS)
-    scope_name = models.CharField(max_length=300)
+    scope_name = models.CharField(max_length=MOST_NAME)
     arguments = models.JSONField(default=dict)
     state = models.CharField(max_length=12, choices=State.choices, default=State.ISSUED)
     issued_at = models.DateTimeField()

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fleet.tables import FleetArrays
 from physics.hardware.drivers import LEAST_CLOCK_SHARE, LEAST_POWER_SHARE
-from policies.scopes import Scope, ScopeKind, UnknownScope, nodes_in, row_of
+from policies.scopes import MOST_NAME, Scope, ScopeKind, UnknownScope, nodes_in, row_of
 
 __all__ = [
     "HELD_BEFORE",
@@ -222,8 +222,8 @@ def _check_scope(wanted: Wanted, fleet: FleetArrays) -> None:
             f"choose one of {', '.join(sorted(allowed))}",
         )
     if wanted.scope.kind in _QUEUE:
-        if not 0 < len(wanted.scope.name) <= 300:
-            raise BadRestriction("scope.name", "give 1 to 300 characters")
+        if not 0 < len(wanted.scope.name) <= MOST_NAME:
+            raise BadRestriction("scope.name", f"give 1 to {MOST_NAME} characters")
         return
     try:
         row_of(fleet, wanted.scope)

@@ -12,7 +12,7 @@ from accounts.visibility import Visibility
 from policies.restrictions.book import LIVE, PERSON, LineKind, Named, State
 from policies.restrictions.kinds import RestrictionKind
 from policies.restrictions.strictest import ActiveRestriction, InForce, limit_id
-from policies.scopes import Scope, ScopeKind
+from policies.scopes import MOST_NAME, Scope, ScopeKind
 
 __all__ = [
     "FleetBreaker",
@@ -61,7 +61,7 @@ class Restriction(Named, models.Model):
 
     kind = models.CharField(max_length=40, choices=[(k.value, k.value) for k in RestrictionKind])
     scope_kind = models.CharField(max_length=20, choices=[(k.value, k.value) for k in ScopeKind])
-    scope_name = models.CharField(max_length=300)
+    scope_name = models.CharField(max_length=MOST_NAME)
     value = models.FloatField(null=True, help_text="In the unit of the kind; null: it takes none")
     pending_value = models.FloatField(null=True, help_text="A stricter one that waits for a person")
     refused_value = models.FloatField(

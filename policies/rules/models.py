@@ -10,7 +10,7 @@ from django.db.models import Q
 from policies.documents.models import Version
 from policies.firings import Severity
 from policies.rules.modes import Mode
-from policies.scopes import Scope, ScopeKind
+from policies.scopes import MOST_NAME, Scope, ScopeKind
 
 
 class RuleVersion(Version):
@@ -42,7 +42,7 @@ class RuleEpisode(models.Model):
     rule = models.CharField(max_length=100)
     mode = models.CharField(max_length=10, choices=MODES)
     scope_kind = models.CharField(max_length=20)
-    scope_name = models.CharField(max_length=300)
+    scope_name = models.CharField(max_length=MOST_NAME)
     severity = models.CharField(max_length=10, choices=[(s.value, s.value) for s in Severity])
     since = models.DateTimeField()
     fired_at = models.DateTimeField()

@@ -15,6 +15,8 @@
  *   lanes       { name, color, spans: [[from, to]], texts } one below the other, those of one name as
  *               one; what is at once has no length
  *   errors      { at, name, bad } a line through all rows
+ *   flags       { at, name, href, row, bad } a line too, with a name that leads to href; those that
+ *               are too near to each other are one flag, which leads to the row of its first
  *   shades      names of the lanes that are shaded through all rows
  *   grows       the chart is as high as its rows and lanes need; else they share its height
  *
@@ -26,6 +28,8 @@
   const MOST_SHADES = 60;
   // More errors than this are marked without their names.
   const MOST_NAMES = 12;
+  // As wide as the name of a flag may be, px.
+  const FLAG_PX = 40;
   // Heights, px: of a row where a chart grows with its rows, between two rows, of a lane, and between
   // lanes and rows.
   const ROW_PX = 84;
@@ -253,6 +257,47 @@
     }));
   }
 
+  // Flags from the left, those closer than their names are wide as one.
+  function together(flags, model, chart) {
+    const px = Math.max(chart.clientWidth - 66, 1);
+    const apart = (FLAG_PX / px) * (model.end - model.start);
+    const groups = [];
+    for (const flag of [...flags].sort((a, b) => a.at - b.at || a.name - b.name)) {
+      const last = groups[groups.length - 1];
+      if (last && flag.at - last[0].at < apart) last.push(flag);
+      else groups.push([flag]);
+    }
+    return groups;
+  }
+
+  function flagNames(model, chart, zone) {
+    return together(model.flags || [], model, chart).map(function (group) {
+      const [first, last] = [group[0], group[group.length - 1]];
+      const isBad = group.some((each) => each.bad);
+      return {
+        text: group.length > 1 ? first.name + "–" + last.name : first.name,
+        name: "flag:" + (group.length > 1 ? first.row : first.href),
+        captureevents: true,
+        xref: "x",
+        x: stamp(first.at, zone),
+        xanchor: "center",
+        yref: "paper",
+        y: 0.985,
+        yanchor: "top",
+        showarrow: false,
+        borderpad: 2,
+        bgcolor: color("--surface"),
+        bordercolor: color(isBad ? "--bad" : "--edge"),
+        font: { size: 11, color: color(isBad ? "--bad-text" : "--text") },
+      };
+    });
+  }
+
+  function follow({ annotation }) {
+    const [, href] = /^flag:(.*)/.exec(annotation.name || "") || [];
+    if (href) location.href = href;
+  }
+
   function titlePx(chart, model) {
     return chart.clientWidth < NARROW_PX && !model.grows ? TITLE_PX : 0;
   }
@@ -373,8 +418,11 @@
     const laneAxis = numbered("y", rows.length);
     const out = {
       ...ground(model, isNarrow, abovePx),
-      shapes: [...shades(model, zone), ...errorLines(model.errors, zone)],
-      annotations: errorNames(model, zone),
+      shapes: [
+        ...shades(model, zone),
+        ...errorLines([...model.errors, ...(model.flags || [])], zone),
+      ],
+      annotations: [...errorNames(model, zone), ...flagNames(model, chart, zone)],
       xaxis: timeAxis(model, lanes.length ? laneAxis : numbered("y", rows.length - 1), zone),
     };
     rows.forEach(function (row, place) {
@@ -418,10 +466,12 @@
     traces.push(...laneTraces(model.lanes, model.rows.length, zone));
     if (model.lanes.length) traces.push(hoverTrace(model, zone));
     chart.dataset.zoneDrawn = zone;
+    const isFirst = !chart.on;
     await Plotly.react(chart, traces, layout(chart, model, zone), {
       displayModeBar: false,
       responsive: true,
     });
+    if (isFirst) chart.on("plotly_clickannotation", follow);
   }
 
   function zoomed(chart, tell) {

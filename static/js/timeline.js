@@ -9,12 +9,16 @@
  *                            drawn where readings do not say the limit; data-budget-w too, of the
  *                            element with id data-limits-of, which is kept up to date
  *   data-meters              names of meters by id, JSON
+ *   data-gpus                how many GPUs a place has
  * and
  *   data-query               the span, as the API takes it: "range=1h" or "from=…&to=…"
  *   data-live, data-length-s the span ends now; how long it is
  *   data-compare             the range before, or so much earlier, is drawn dashed
  *   data-zone                "utc" or "local"
  *   data-name                of the file of a picture
+ *
+ * #annotations, where it is there, lists what happened: each of its rows with data-at (Unix s) is a
+ * mark, called data-mark, that leads to data-href.
  *
  * Rows without any reading are left out; #timeline-absent names them, #timeline-table has the rest
  * in numbers, where they are there. A live span is asked for again every 2 s: of a figure its tail. */
@@ -28,7 +32,9 @@
   const RETRY_MS = 10000;
   const FIGURE_MS = 2000;
   // A chart of a day changes no faster than its points are apart.
-  const SERIES_MS = Math.max(5000, (Number(data.lengthS) / 720) * 1000);
+  // Sums of places are of minutes.
+  const isSum = /(^| )(zone|power_domain|site):/.test(data.sources || "");
+  const SERIES_MS = Math.max(isSum ? 30000 : 5000, (Number(data.lengthS) / 720) * 1000);
   const LATE_S = 60;
   const POINTS = 600;
 
@@ -84,6 +90,22 @@
   const HEAT = [line("temp_c", "core", 1), line("temp_mem_c", "memory", 2), limit("temp_limit_c", "slowdown", "slowdownC")];
   const GBITS = 8e-9; // of bytes
   const CLOCK = [line("sm_mhz", "SM clock", 1), limit(null, "highest", "smMaxMhz")];
+  const SUM = [
+    {
+      title: "Sum of power",
+      unit: "kW",
+      lines: [
+        line("gpu_power_w", "GPUs", 1, 1e-3),
+        line("power_w", "nodes", 2, 1e-3),
+        limit(null, "budget now", "budgetW", 1e-3),
+      ],
+    },
+    {
+      title: "Heard",
+      unit: "GPUs",
+      lines: [line("gpus_reporting", "heard", 3), limit(null, "in all", "gpus")],
+    },
+  ];
   const ROWS = {
     gpu: [
       {
@@ -116,6 +138,8 @@
         lines: [line("power_w", "measured", 1, 1e-3), limit(null, "budget now", "budgetW", 1e-3)],
       },
     ],
+    // Places of several racks: the sum of what was heard, and of how many it is.
+    ...Object.fromEntries(["zone", "power_domain", "site"].map((kind) => [kind, SUM])),
     meter: [
       { title: "Power", unit: "kW", lines: [line("power_w", "meter", 3, 1e-3)] },
       { title: "Temperature", unit: "°C", near: true, lines: [line("temp_c", "meter", 3)] },
@@ -209,7 +233,7 @@
     if (isKnown(column)) return scaled(column, each.factor);
     // A rating is a level line, drawn only beside readings.
     const limits = document.getElementById(data.limitsOf)?.dataset || data;
-    const rating = each.rating && limits[each.rating];
+    const rating = each.rating && (limits[each.rating] ?? data[each.rating]);
     return rating ? columns.t.map(() => Number(rating) * each.factor) : null;
   }
 
@@ -475,16 +499,21 @@
     body.replaceChildren(
       ...read.map(function ([row, each]) {
         const line = document.createElement("tr");
+        line.setAttribute("role", "row");
         const head = line.appendChild(document.createElement("th"));
         head.scope = "row";
+        head.setAttribute("role", "rowheader");
         const isOne = row.lines.filter((other) => !other.dash).length === 1;
         const title = isOne ? row.title : row.title + ": " + each.name;
         head.textContent = [title, row.unit].filter(Boolean).join(", ");
-        for (const value of ends(each)) {
+        ends(each).forEach(function (value, at) {
           const cell = line.appendChild(document.createElement("td"));
           cell.className = "num";
+          // As dashboard/tables.py labels cells, for rows that are blocks on a phone.
+          cell.setAttribute("role", "cell");
+          cell.dataset.label = ["min", "mean", "max"][at];
           cell.textContent = number(value);
-        }
+        });
         return line;
       }),
     );
@@ -500,6 +529,20 @@
       .join(" ");
   }
 
+  // What happened, as the table under the chart lists it: so both say the same.
+  function happened({ start, end }) {
+    const rows = [...document.querySelectorAll("#annotations tr[data-at]")];
+    return rows
+      .map((row) => ({
+        at: Number(row.dataset.at),
+        name: row.dataset.mark,
+        href: row.dataset.href || "#" + row.id,
+        row: "#" + row.id,
+        bad: "bad" in row.dataset,
+      }))
+      .filter(({ at }) => start <= at && at <= end);
+  }
+
   let model = null;
 
   async function draw() {
@@ -513,7 +556,8 @@
     fillTable(model);
     chart.querySelector(".chart-wait")?.remove();
     const isFirst = !chart.dataset.drawn;
-    await window.figure.draw(chart, { ...model, key: data.query }, zone);
+    const flags = happened(model);
+    await window.figure.draw(chart, { ...model, flags, key: data.query }, zone);
     chart.dataset.drawn = String(model.rows[0].t.length);
     if (isFirst) window.figure.zoomed(chart, offer);
   }
@@ -560,5 +604,8 @@
   }
 
   document.addEventListener("headroom:theme", draw);
+  document.addEventListener("htmx:afterSwap", function ({ detail }) {
+    if (detail.target.id === "annotations") draw();
+  });
   refresh();
 })();

@@ -11,7 +11,7 @@ from telemetry.samples import Table
 
 
 class Kind(StrEnum):
-    """The kind of a series. ``id`` is that of the GPU, node, rack, link, meter, node or job."""
+    """The kind of a series. ``id`` is that of the thing; of a host that of its node."""
 
     GPU = "gpu"
     NODE = "node"
@@ -20,6 +20,9 @@ class Kind(StrEnum):
     METER = "meter"
     HOST = "host"
     JOB = "job"
+    ZONE = "zone"
+    POWER_DOMAIN = "power_domain"
+    SITE = "site"
 
 
 class Over(Enum):
@@ -31,6 +34,9 @@ class Over(Enum):
     BITS = auto()
     SUM = auto()
 
+
+#: Places of several racks: the sum of what their GPUs and nodes report.
+PLACES = (Kind.ZONE, Kind.POWER_DOMAIN, Kind.SITE)
 
 #: Where the readings of a kind are.
 TABLES: dict[Kind, Table] = {
@@ -88,6 +94,7 @@ FIELDS: dict[Kind, tuple[str, ...]] = {
     Kind.NODE: _GROUP_FIELDS,
     Kind.RACK: _GROUP_FIELDS,
     Kind.JOB: (*_own(Kind.JOB), *_GROUP_FIELDS),
+    **dict.fromkeys(PLACES, POWER_FIELDS),
 }
 _MAIN = ("power_w", "power_limit_w", "temp_c", "sm_mhz", "util")
 #: What is given when nothing is asked for.
@@ -96,6 +103,7 @@ DEFAULT_FIELDS: dict[Kind, tuple[str, ...]] = {
     Kind.GPU: (*_MAIN, "throttle"),
     Kind.NODE: (*_MAIN, "throttle", "nodes_reporting", "gpus_reporting"),
     Kind.RACK: (*_MAIN, "throttle", "nodes_reporting", "gpus_reporting"),
+    **dict.fromkeys(PLACES, tuple(name for name in POWER_FIELDS if name != USED)),
 }
 
 

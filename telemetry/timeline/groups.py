@@ -3,8 +3,9 @@
 Buckets are wide enough that every part that reports at all has a reading in each. ``power_w`` of a
 node is its own power meter's where that has readings in the bucket, else the sum of its GPUs' and
 of its host's, where the host reports any; that of a rack is its own meter's, else the sum over its
-nodes; that of a job is the sum over the GPUs while they carried it. ``used_j`` follows the same
-rule.
+nodes; that of a job is the sum over the GPUs while they carried it; that of a zone, a power domain
+or a site the sum over its nodes, of which a power domain carries a share. ``used_j`` follows the
+same rule.
 """
 
 from __future__ import annotations
@@ -29,16 +30,17 @@ from telemetry.timeline.tiers import Tier
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """The parts of a node, rack or job.
+    """The parts of a node, rack, job, or a place of several racks.
 
     ``gpus`` and ``meters``: node by id; 0 is the whole rack. ``job``: GPUs count while they carried
-    it.
+    it. ``shares``: of a node's draw so much counts, by id; left out: all of it.
     """
 
     gpus: dict[int, int] = field(default_factory=dict)
     meters: dict[int, int] = field(default_factory=dict)
     nodes: list[int] = field(default_factory=list)
     job: int | None = None
+    shares: dict[int, float] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.gpus) + len(self.meters) + len(self.nodes)
@@ -314,6 +316,7 @@ def _power(
 ) -> dict[str, Array]:
     meters = _working(sources.meters)
     hosts = _with_processors(sources.hosts)
+    share = np.array([members.shares.get(node, 1.0) for node in grid.nodes])[:, None]
     found = {}
     for name in ("power_w", USED) if with_energy else ("power_w",):
         gpu = grid.by_node(sources.gpus, name, members.gpus)
@@ -323,10 +326,10 @@ def _power(
         host = grid.by_node(hosts, name, None)
         # The last row is of what is on no node: the meter of a rack.
         parts = np.where(np.isnan(gpu), host, gpu + np.nan_to_num(host))
-        whole = np.where(np.isnan(meter), parts, meter)[:-1]
+        whole = np.where(np.isnan(meter), parts, meter)[:-1] * share
         found[name] = np.where(np.isnan(meter[-1]), _sum(whole), meter[-1])
         if name == "power_w":
-            found["gpu_power_w"] = _sum(gpu)
+            found["gpu_power_w"] = _sum(gpu[:-1] * share)
             found["nodes_reporting"] = (~np.isnan(whole)).sum(axis=0).astype("f8")
     found["gpus_reporting"] = _reporting(sources.gpus, grid)
     return found

@@ -35,10 +35,8 @@ from tests.builders.rollouts import DRIVER, make_held
 
 __all__ = ["LONG", "LONG_DOCUMENT", "LONG_PROJECT", "make_long_names"]
 
-#: Of places and jobs; of rules, objectives and rollouts; of projects and playbooks; of a rack:
-#: restrictions and runs take no scope of over 300, which are site, slash and rack.
+#: Of places and jobs; of rules, objectives and rollouts; of projects and playbooks.
 LONG, LONG_DOCUMENT, LONG_PROJECT = "w" * 200, "w" * 100, "w" * 60
-LONG_RACK = "w" * 99
 
 
 def make_long_names() -> SmallFleet:
@@ -63,8 +61,7 @@ def _rename(made: SmallFleet) -> None:
         (Site, {"pk": rack.site_id}),
     ]
     for kind, which in named:
-        name = LONG_RACK if kind is Rack else LONG
-        kind._default_manager.filter(**which).update(name=name)
+        kind._default_manager.filter(**which).update(name=LONG)
     for kept in (SiteHour, ProjectHour, HourAccount, ConditionSample):
         kept._default_manager.filter(site="bergen").update(site=LONG)
 
@@ -72,7 +69,7 @@ def _rename(made: SmallFleet) -> None:
 def _make_jobs() -> None:
     """Have a job run on the node, for a project and in a phase of long names."""
     job = make_job(LONG, state="running", project=LONG_PROJECT, phases={"w" * 60: ()})
-    make_attempt(job.phases.get(), {LONG: range(4)}, racks=[f"{LONG}/{LONG_RACK}"])
+    make_attempt(job.phases.get(), {LONG: range(4)}, racks=[f"{LONG}/{LONG}"])
 
 
 def _make_policies() -> None:
@@ -80,7 +77,7 @@ def _make_policies() -> None:
     now = timezone.now()
     make_rule(text=rule_text(LONG_DOCUMENT))
     make_rule(text=rule_text(LONG_DOCUMENT, above=85.0), to="draft")
-    incident = open_incident(f"rack {LONG}/{LONG_RACK}", rule=LONG_DOCUMENT)
+    incident = open_incident(f"rack {LONG}/{LONG}", rule=LONG_DOCUMENT)
     make_run(make_playbook(name=LONG_PROJECT), incident)
     make_held(put_in_force(ROLLOUTS, DRIVER.replace("driver", LONG_DOCUMENT, 1)))
     store.apply(

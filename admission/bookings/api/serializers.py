@@ -12,7 +12,7 @@ from accounts.edge.parameters import MomentField
 from admission.bookings.actions import Asked
 from admission.bookings.models import Booking
 from admission.jobs.models import Project
-from policies.scopes import Scope, ScopeKind
+from policies.scopes import MOST_NAME, Scope, ScopeKind
 
 __all__ = ["PLACES", "BookingAskSerializer", "BookingEndSerializer", "BookingSerializer"]
 
@@ -70,7 +70,7 @@ class BookingAskSerializer(serializers.Serializer[Any]):
         max_length=60, required=False, allow_null=True, default=None, help_text="null: maintenance"
     )
     scope_kind = serializers.ChoiceField(choices=PLACES, required=False, allow_blank=True)
-    scope_name = serializers.CharField(max_length=300, required=False, allow_blank=True)
+    scope_name = serializers.CharField(max_length=MOST_NAME, required=False, allow_blank=True)
     gpus = serializers.IntegerField(min_value=1, max_value=10**6, required=False, allow_null=True)
     model = serializers.CharField(
         max_length=200, required=False, allow_blank=True, default="",

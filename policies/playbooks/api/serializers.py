@@ -14,7 +14,7 @@ from policies.playbooks.machine import RunState
 from policies.playbooks.models import Directive, PlaybookRun, PlaybookVersion, StepRun
 from policies.playbooks.plan import Plan
 from policies.playbooks.run_context import preview
-from policies.scopes import ScopeKind
+from policies.scopes import MOST_NAME, ScopeKind
 
 SCOPE_CHOICES = [(kind.value, kind.value) for kind in ScopeKind]
 
@@ -89,7 +89,7 @@ class RunScopeSerializer(serializers.Serializer[Any]):
     """The scope of a run, by its name in the inventory or the queue."""
 
     kind = serializers.ChoiceField(SCOPE_CHOICES)
-    name = serializers.CharField(max_length=300)
+    name = serializers.CharField(max_length=MOST_NAME)
 
 
 class StepRunSerializer(serializers.ModelSerializer[StepRun]):

@@ -11,7 +11,7 @@ from rest_framework import serializers
 from accounts.edge.parameters import MomentField
 from policies.restrictions.kinds import KINDS, LONGEST, RestrictionKind
 from policies.restrictions.models import FleetBreaker, Restriction, RestrictionEvent
-from policies.scopes import ScopeKind
+from policies.scopes import MOST_NAME, ScopeKind
 
 KIND_CHOICES = [(kind.value, kind.value) for kind in RestrictionKind]
 SCOPE_CHOICES = [(kind.value, kind.value) for kind in ScopeKind]
@@ -21,7 +21,7 @@ class RestrictionScopeSerializer(serializers.Serializer[Any]):
     """The scope of a restriction, by its name in the inventory or the queue."""
 
     kind = serializers.ChoiceField(SCOPE_CHOICES)
-    name = serializers.CharField(max_length=300)
+    name = serializers.CharField(max_length=MOST_NAME)
 
 
 class RestrictionSerializer(serializers.ModelSerializer[Restriction]):

@@ -12,14 +12,21 @@ from django.utils import timezone
 from accounts.roles import Role
 from accounts.visibility import ANOTHER
 from admission.annotations.api import moment_of
+from fleet.models import Node
 from policies.incidents.models import Incident
 from policies.restrictions.kinds import RestrictionKind
 from policies.restrictions.models import Restriction
+from policies.rollouts.following import ROLLOUTS
+from policies.rollouts.models import RolloutEvent
 from policies.scopes import Scope, ScopeKind
+from telemetry.limits.models import LimitReport
+from telemetry.models import Agent
 from tests.builders.accounts import bearer, make_token, make_user
+from tests.builders.documents import put_in_force
 from tests.builders.fleet import small_fleet
 from tests.builders.jobs import make_attempt, make_job
 from tests.builders.policies import open_incident
+from tests.builders.rollouts import DRIVER, make_held
 from tests.integration.admission.cycle.scenes import restrict
 
 pytestmark = pytest.mark.django_db
@@ -66,6 +73,34 @@ def test_all_tags_have_to_be_there(eventful: Incident) -> None:
     assert len(get("?from=-6h&tags=incident%20end")) == 1
     assert get("?from=-6h&tags=incident%20bergen") == []
     assert get("?from=-6h&tags=nothing") == []
+
+
+def test_caps_of_the_controller_and_states_of_rollouts_are_told_with_tags_of_their_own(
+    eventful: Incident,
+) -> None:
+    node = Node.objects.get(name="oslo-a01-n1")
+    now = timezone.now()
+    reports = [(0, "controller-1", "applied"), (1, "controller-1", "applied"),
+               (2, "controller-1", "expired"), (3, "restriction-7", "applied")]  # fmt: skip
+    for gpu, limit, state in reports:
+        LimitReport.objects.create(
+            agent=Agent.objects.get(), node=node, gpu_index=gpu, limit=limit, kind="power_cap_w",
+            state=state, at=now.replace(microsecond=0), asked=500.0, received_at=now, boot_id="b",
+            seq=1,
+        )  # fmt: skip
+    told = {each["what"]: each for each in get("?from=-1h&tags=cap")}
+    assert told["controller capped 2 GPUs of node oslo-a01-n1"]["tags"] == ["cap", "oslo", "begin"]
+    assert told["controller capped 2 GPUs of node oslo-a01-n1"]["data"] == "at 500 W"
+    assert told["controller gave back 1 GPU of node oslo-a01-n1"]["tags"] == ["cap", "oslo", "end"]
+    assert len(told) == 2  # the cap of a restriction is that restriction's
+    run = make_held(put_in_force(ROLLOUTS, DRIVER))
+    RolloutEvent.objects.create(run=run, at=now - timedelta(minutes=1), state="changing", step=0)
+    found = get("?from=-1h&tags=rollout%20driver")
+    assert [each["what"] for each in found] == [
+        "rollout driver is held", "rollout driver is changing",
+    ]  # fmt: skip
+    assert found[0]["tags"] == ["rollout", "driver", "held", "begin"]
+    assert found[1]["tags"] == ["rollout", "driver", "changing"]
 
 
 def test_only_the_span_is_told(eventful: Incident) -> None:

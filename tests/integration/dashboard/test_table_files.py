@@ -15,13 +15,14 @@ from lxml import html  # type: ignore[import-untyped]
 
 from accounts.roles import Role
 from dashboard import exports
+from telemetry.timeline import tiers
 from tests.browser.pages import OF_ANY_FLEET, Shown, of_things
 from tests.builders.accounts import client_of
 from tests.builders.fleet import SmallFleet
 from tests.builders.lively import make_lively
 
 TEMPLATES = Path(__file__).parents[3] / "templates"
-#: Filled by a script from readings, of which there are files beside it.
+#: Filled by a script from readings: a page comes without its rows, a file with them.
 OF_A_SCRIPT = "timeline-table"
 #: What goes on while the page and its file are asked for one after the other.
 SPAN = re.compile(r"[0-9.]+ (s|min|h|d)\b")
@@ -149,7 +150,55 @@ def test_every_table_in_the_templates_stands_within_the_tag() -> None:
         for before, line in zip(["", *lines], lines, strict=False):
             if "<table" in line and "{% table" not in before:
                 bare.append(str(path.relative_to(TEMPLATES)))
-    assert sorted(bare) == ["dashboard/calendar.html", "inc/timeline.html"]
+    assert bare == []
+
+
+@pytest.mark.parametrize("name", ["rack", "zone", "conditions-site", "job-running", "incident"])
+def test_the_table_under_a_chart_has_files_with_what_was_read(
+    lively: SmallFleet, name: str
+) -> None:
+    operator = client_of(Role.OPERATOR)
+    path = of_things(Shown.of(lively))[name]
+    page = html.document_fromstring(operator.get(path).content.decode())
+    (table,) = page.xpath(f'//*[@id="{OF_A_SCRIPT}"]/table')
+    assert not table.xpath("./tbody/tr")
+    links = links_of(table)
+    found = operator.get(links["JSON"]).json()
+    assert [each["name"] for each in found["columns"]] == ["reading", "min", "mean", "max"]
+    assert found["rows"]
+    for row in found["rows"]:
+        least, mean, greatest = (bound(row[each]) for each in ("min", "mean", "max"))
+        assert least <= mean <= greatest
+    lines = list(csv.reader(io.StringIO(operator.get(links["CSV"]).content.decode())))
+    assert len(lines) == len(found["rows"]) + 1
+
+
+def bound(value: float | str) -> float:
+    """Return an extreme, which says so where there may be a lower or a higher one."""
+    return float(str(value).lstrip("≤≥ ").replace(",", ""))
+
+
+def test_the_calendar_has_files_of_what_is_planned_and_of_what_a_site_is_committed_to(
+    lively: SmallFleet,
+) -> None:
+    operator = client_of(Role.OPERATOR)
+    tables = tables_of(operator.get("/calendar/?site=oslo&days=1"))
+    assert links_of(tables[-1])["CSV"] == "/calendar/?site=oslo&days=1&table=range&format=csv"
+    (row,) = operator.get("/calendar/?site=oslo&days=1&table=range&format=json").json()["rows"]
+    assert row["reading"] == "Committed, W"
+    assert 0.0 < row["min"] <= row["mean"] <= row["max"]
+    api = operator.get("/api/v1/calendar?days=1").json()["sites"]
+    (oslo,) = (each for each in api if each["site"] == "oslo")
+    assert row["max"] >= oslo["now_w"] > 0.0
+
+
+def test_a_range_that_is_too_much_to_read_is_refused_and_no_empty_file(
+    lively: SmallFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiers, "MOST_ROWS", 1)
+    operator = client_of(Role.OPERATOR)
+    assert operator.get("/conditions/oslo/").status_code == 200
+    assert operator.get("/conditions/oslo/?table=range&format=csv").status_code == 400
 
 
 def test_a_table_stands_in_a_box_that_scrolls_and_is_called_as_its_heading(

@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 
-from fleet.models import Gpu, Link, Meter, Node
-from telemetry import samples
-from telemetry.series import Kind, NotFound, Series, SeriesRequest, query
+from fleet import snapshot
+from fleet.models import CoolingZone, Gpu, Link, Meter, Node, PowerDomain, Rack
+from telemetry import samples, series
+from telemetry.series import Kind, Method, NotFound, Series, SeriesRequest, query
+from telemetry.spans import ParameterError
 from tests.builders.readings import make_node, write_samples
 
 pytestmark = pytest.mark.django_db
@@ -181,6 +183,63 @@ class TestManySources:
         found = ask(Kind.RACK, node.rack_id, "power_w", "nodes_reporting")
         assert found.columns["power_w"][0] == 700
         assert found.columns["nodes_reporting"][0] == 1
+
+    def test_a_place_is_the_sum_of_what_was_heard_in_its_racks_and_says_of_how_much(self) -> None:
+        one, two = make_node("n1", gpus=1), make_node("n2", gpus=1, rack="A02")
+        far = make_node("n3", gpus=1, site="bergen")
+        zone = CoolingZone.objects.create(site=one.rack.site, name="z", kind="air", capacity_w=1e6)
+        Rack.objects.filter(pk=one.rack_id).update(cooling_zone=zone)
+        snapshot.invalidate()
+        for node, power in ((one, 500), (two, 300), (far, 9000)):
+            write_samples(samples.GPU, gpus_of(node)[0].pk, [T0, T0 + 10], power_w=power)
+        write_samples(samples.HOST, one.pk, [T0, T0 + 10], power_w=100)
+        # Of the second minute but one GPU was heard: what is missing is missing, not zero.
+        write_samples(samples.GPU, gpus_of(one)[0].pk, [T0 + 60], power_w=510)
+        fields = ("gpu_power_w", "power_w", "gpus_reporting", "nodes_reporting")
+        found = ask(Kind.SITE, one.rack.site_id, *fields, points=60, method=Method.MEAN)
+        assert [found.columns[name][0] for name in fields] == [800, 900, 2, 2]
+        assert [found.columns[name][-1] for name in fields] == [510, 510, 1, 1]
+        assert ask(Kind.ZONE, zone.pk, *fields, points=60).columns["gpu_power_w"][0] == 500
+        # No reading is looked at for the extremes of a place: they are those of means.
+        extents = ask(Kind.SITE, one.rack.site_id, *fields, points=60, extents=True).extents
+        assert not extents["gpu_power_w"].exact
+        assert (extents["gpu_power_w"].least, extents["gpu_power_w"].greatest) == (510, 800)
+
+    def test_a_power_domain_carries_half_of_a_rack_on_two_feeds(self) -> None:
+        both, alone = make_node("n1", gpus=1), make_node("n2", gpus=1, rack="A02")
+        site = both.rack.site
+        root, *feeds = (
+            PowerDomain.objects.create(site=site, name=name, kind=kind, capacity_w=1e6)
+            for name, kind in (("u", "utility"), ("a", "feed"), ("b", "feed"))
+        )
+        PowerDomain.objects.filter(pk__in=[feed.pk for feed in feeds]).update(parent=root)
+        Rack.objects.filter(pk=both.rack_id).update(feed_a=feeds[0], feed_b=feeds[1])
+        Rack.objects.filter(pk=alone.rack_id).update(feed_a=feeds[0])
+        snapshot.invalidate()
+        for node, power in ((both, 500), (alone, 300)):
+            write_samples(samples.GPU, gpus_of(node)[0].pk, [T0, T0 + 10], power_w=power)
+        drawn = {
+            each.name: ask(Kind.POWER_DOMAIN, each.pk, "gpu_power_w", "power_w").columns
+            for each in (root, *feeds)
+        }
+        assert {name: found["power_w"] for name, found in drawn.items()} == {
+            "u": [800], "a": [550], "b": [250],
+        }  # fmt: skip
+        assert drawn["b"]["gpu_power_w"] == [250]
+
+    def test_a_place_of_too_many_things_is_refused_with_the_way_out(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        node = make_node(gpus=2)
+        monkeypatch.setattr(series, "MOST_SUMMED", 2)
+        snapshot.invalidate()
+        with pytest.raises(ParameterError, match="ask for the racks of this place"):
+            ask(Kind.SITE, node.rack.site_id, "power_w")
+
+    @pytest.mark.parametrize("kind", [Kind.ZONE, Kind.POWER_DOMAIN, Kind.SITE])
+    def test_a_place_that_is_not_there_is_not_found(self, kind: Kind) -> None:
+        with pytest.raises(NotFound):
+            ask(kind, 4711, "power_w")
 
     def test_buckets_that_still_fill_are_left_out(self) -> None:
         node = make_node(gpus=2)

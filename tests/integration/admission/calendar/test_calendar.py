@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import pytest
 from django.test import Client
 from django.utils import timezone
@@ -13,9 +16,14 @@ from accounts.models import User
 from accounts.roles import Role
 from admission.allocation import open_attempts
 from admission.bookings.models import Booking
+from admission.calendar.committed import committed_at
+from admission.core.allocation.reservation import Traffic
+from fleet import snapshot
 from policies import current
 from policies.restrictions.kinds import RestrictionKind
 from policies.restrictions.models import Restriction
+from policies.scopes import Scope, ScopeKind
+from telemetry.spans import Span
 from tests.builders.accounts import api_client, bearer, client_of, make_token, make_user
 from tests.builders.fleet import SmallFleet
 from tests.builders.jobs import make_project
@@ -133,6 +141,44 @@ def test_what_runs_counts_until_its_walltime_is_up(operator: Client) -> None:
     assert min(busy) > idle_w + 100.0
     # As its hosts are rated when idle: they were read some watts above that.
     assert max(after) == pytest.approx(idle_w, rel=0.05)
+
+
+def test_what_runs_counts_on_a_link_with_its_traffic_until_its_walltime_is_up(
+    fleet: SmallFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = "oslo/A01/uplink"
+    fleet.report(only=[], links={link: 1e9})
+    queued("train", asks={"walltime_s": 6 * 3600.0})
+    cycle()
+    open_attempts.invalidate()
+    current.invalidate()
+    held = open_attempts.current(snapshot.current())
+    on = np.array([snapshot.current().links.index_by_name[link]])
+    arrays = replace(held.arrays, links=Traffic(on, np.array([0]), np.array([3e9])))
+    monkeypatch.setattr(open_attempts, "current", lambda _fleet: replace(held, arrays=arrays))
+    now = time.time()
+    found = committed_at(Scope(ScopeKind.LINK, link), Span(now, now + 86_400.0))
+    after = found.at > now + 7 * 3600
+    # What is carried now is that of the job as far as it goes: so it leaves with it.
+    assert found.committed[~after].max() == 8e9
+    assert found.committed[after].max() == 5e9
+    assert set(found.budget) == {fleet.links[link].capacity_bits_per_s}
+    other = committed_at(Scope(ScopeKind.LINK, "oslo/A02/uplink"), Span(now, now + 86_400.0))
+    assert np.isnan(other.committed).all()
+
+
+def test_a_restriction_of_a_place_lowers_the_budget_of_that_place_alone(
+    fleet: SmallFleet,
+) -> None:
+    limited(5_000.0, 1, 2)
+    Restriction.objects.update(scope_kind="rack", scope_name="oslo/A01")
+    now = time.time()
+    span = Span(now, now + 86_400.0)
+    rack = committed_at(Scope(ScopeKind.RACK, "oslo/A01"), span)
+    assert rack.budget.min() == 5_000.0
+    assert rack.budget.max() > 5_000.0
+    for other in (Scope(ScopeKind.RACK, "oslo/A02"), Scope(ScopeKind.SITE, "oslo")):
+        assert len(set(committed_at(other, span).budget)) == 1
 
 
 def test_a_deadline_is_told_to_those_who_may_see_the_job(

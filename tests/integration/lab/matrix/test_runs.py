@@ -15,7 +15,7 @@ from tests.integration.lab.matrix.conftest import Play, cell, run_toy, scenario,
 
 FAULTS = {
     "slow": "{kind: cpu_quota, at: 0s, share: 0.3}",
-    "far": "{kind: link_latency, at: 0s, latency_s: 0.02}",
+    "far": "{kind: link_latency, at: 0s, latency_s: 0.06}",
     "cut": "{kind: site_isolated, at: 10s, for: 30s, target: {names: ['*']}}",
     "storage": "{kind: storage_slow, at: 0s, bytes_per_s: 40000}",
     "kill": "{kind: kill, at: 60s}",
@@ -50,8 +50,8 @@ def test_a_quota_holds_the_command_back(result: MatrixResult, group: None) -> No
 def test_a_slow_path_between_its_processes_delays_their_exchange(
     result: MatrixResult, room: None
 ) -> None:
-    # There and back.
-    assert value(cell(result, "far"), "sync_delay_s") >= 0.035
+    # There and back, less what a busy machine may have delayed the run without faults.
+    assert value(cell(result, "far"), "sync_delay_s") >= 0.08
 
 
 def test_what_comes_over_a_broken_path_is_tried_again(result: MatrixResult) -> None:
