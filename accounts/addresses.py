@@ -1,4 +1,4 @@
-"""The address and the network of the client of a request."""
+"""The address and the network of the client of a request, and our own address as people call it."""
 
 from __future__ import annotations
 
@@ -54,3 +54,8 @@ def network_of(address: str | None) -> str | None:
     if parsed.ipv4_mapped is not None:
         return str(parsed.ipv4_mapped)
     return str(ipaddress.ip_network((int(parsed), _IPV6_PREFIX), strict=False).network_address)
+
+
+def public_url(request: HttpRequest, path: str) -> str:
+    """Return the URL of a page of ours: under ``PUBLIC_URL``, else as the request called us."""
+    return settings.PUBLIC_URL + path if settings.PUBLIC_URL else request.build_absolute_uri(path)

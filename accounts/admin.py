@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin, messages
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
+from django.contrib.auth.forms import UserChangeForm
 from django.contrib.auth.models import Group
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import transaction
 from django.utils import timezone
 
-from accounts import actions, audit
+from accounts import actions, audit, users
 from accounts.models import ApiToken, AuditEntry, GroupRole, Identity, User
 from accounts.noted import NotedAdmin, actor_of
 from accounts.second_factor import actions as second_factor
@@ -24,9 +27,11 @@ if TYPE_CHECKING:
 
     # Generic for the type checker alone.
     BaseUserAdmin = DjangoUserAdmin[User]
+    BaseUserForm = UserChangeForm[User]
     TokenModelAdmin = admin.ModelAdmin[ApiToken]
     AuditModelAdmin = admin.ModelAdmin[AuditEntry]
 else:
+    BaseUserForm = UserChangeForm
     BaseUserAdmin = DjangoUserAdmin
     TokenModelAdmin = AuditModelAdmin = admin.ModelAdmin
 
@@ -34,8 +39,23 @@ else:
 admin.site.unregister(Group)
 
 
+class UserForm(BaseUserForm):
+    """A user that is changed, under the rules of the pages."""
+
+    #: who changes it; a class is made for each request
+    actor: User
+
+    def clean(self) -> dict[str, Any]:
+        """Refuse what nobody may do to this user. It locks until the request is over."""
+        given = super().clean() or {}
+        rights = {name: given[name] for name in ("role", "is_active") if name in given}
+        users.check_change(self.actor, User.objects.get(pk=self.instance.pk), **rights)
+        return given
+
+
 @admin.register(User)
 class UserAdmin(BaseUserAdmin):
+    form = UserForm
     list_display = ["username", "role", "email", "is_active", "last_login"]
     list_filter = ["role", "is_active"]
     search_fields = ["username", "email", "first_name", "last_name"]
@@ -51,6 +71,14 @@ class UserAdmin(BaseUserAdmin):
     add_fieldsets = [
         (None, {"fields": ["username", "usable_password", "password1", "password2", "role"]})
     ]
+
+    def get_form(
+        self, request: HttpRequest, obj: User | None = None, change: bool = False, **kwargs: Any
+    ) -> type[ModelForm[User]]:
+        """Return the form, which knows who sends it."""
+        made = super().get_form(request, obj, change=change, **kwargs)
+        made.actor = actor_of(request)  # type: ignore[attr-defined]
+        return made
 
     def save_model(
         self, request: HttpRequest, obj: User, form: ModelForm[User], change: bool
@@ -103,11 +131,13 @@ class UserAdmin(BaseUserAdmin):
 
     def delete_model(self, request: HttpRequest, obj: User) -> None:
         with transaction.atomic():
+            _keep_an_admin([obj])
             _note_deletion(request, obj)
             super().delete_model(request, obj)
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[User]) -> None:
         with transaction.atomic():
+            _keep_an_admin(queryset)
             for user in queryset:
                 _note_deletion(request, user)
             super().delete_queryset(request, queryset)
@@ -185,6 +215,14 @@ class AuditEntryAdmin(AuditModelAdmin):
 
     def has_delete_permission(self, request: HttpRequest, obj: AuditEntry | None = None) -> bool:
         return False
+
+
+def _keep_an_admin(leaving: Iterable[User]) -> None:
+    """Refuse to delete the last active admin, before anything is written."""
+    try:
+        users.keep_an_admin([each.pk for each in leaving], "role")
+    except ValidationError as error:
+        raise PermissionDenied(" ".join(error.messages)) from error
 
 
 def _note_deletion(request: HttpRequest, user: User) -> None:

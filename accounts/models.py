@@ -55,6 +55,8 @@ class User(AbstractUser):
     """A person, or a program that acts for one."""
 
     role = models.CharField(max_length=16, choices=Role.choices, default=Role.VIEWER)
+    #: when the link was made by which a password can be set; None: there is none
+    link_made_at = models.DateTimeField(null=True, editable=False)
 
     objects: ClassVar[RoleUserManager] = RoleUserManager()
 
@@ -91,10 +93,14 @@ class User(AbstractUser):
         # Django's admin asks for these two flags; the role alone decides them.
         self.is_staff = self.role in (Role.OPERATOR, Role.ADMIN)
         self.is_superuser = self.role == Role.ADMIN
-        if kwargs.get("update_fields") is not None:
-            kwargs["update_fields"] = {*kwargs["update_fields"], "is_staff", "is_superuser"}
         # Not where the hash alone is new, after a login under better parameters.
         is_new_password = self.pk is not None and getattr(self, "_password", None) is not None
+        derived = {"is_staff", "is_superuser"}
+        if is_new_password or not self.is_active:
+            self.link_made_at = None
+            derived.add("link_made_at")
+        if kwargs.get("update_fields") is not None:
+            kwargs["update_fields"] = {*kwargs["update_fields"], *derived}
         super().save(*args, **kwargs)
         if is_new_password:
             self.end_tokens("the password was changed")

@@ -19,6 +19,7 @@ urlpatterns = [
     path("login/sign-on/", sign_on.begin, name="sign_on"),
     path("login/callback/", sign_on.callback, name="sign_on_callback"),
     path("logout/", views.Logout.as_view(), name="logout"),
+    path("password/link/", views.password_by_link, name="password_by_link"),
     path("password/", views.ChangePassword.as_view(), name="password_change"),
     path(
         "password/done/", auth_views.PasswordChangeDoneView.as_view(), name="password_change_done"

@@ -8,22 +8,29 @@ from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import views as auth_views
 from django.contrib.auth.decorators import login_required
+from django.contrib.auth.forms import SetPasswordForm
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
-from django.utils import timezone
 from django.views.decorators.cache import never_cache
-from django.views.decorators.debug import sensitive_variables
-from django.views.decorators.http import require_GET, require_POST, require_safe
+from django.views.decorators.debug import sensitive_post_parameters, sensitive_variables
+from django.views.decorators.http import (
+    require_GET,
+    require_http_methods,
+    require_POST,
+    require_safe,
+)
 
-from accounts import actions, audit, logins
+from accounts import actions, audit, logins, password_links
+from accounts.addresses import client_address
+from accounts.edge.parameters import BIGGEST_ID, whole_number
 from accounts.forms import LoginForm, TokenForm
 from accounts.models import ApiToken, Authenticator, User
 from accounts.second_factor import actions as second_factor
 from accounts.sessions import actions as sessions
-from accounts.sessions.agents import in_words
+from accounts.sessions import shown
 from accounts.sessions.facts import Facts, Way
 from accounts.sign_on import provider
 from accounts.sign_on import views as sign_on_views
@@ -75,6 +82,33 @@ class ChangePassword(auth_views.PasswordChangeView):
         audit.record(user, "password.change")
         sessions.end_all(user, user, but=self.request.session.session_key, why="password")
         return response
+
+
+@sensitive_post_parameters()
+@never_cache
+@require_http_methods(["GET", "HEAD", "POST"])
+@transaction.atomic
+def password_by_link(request: HttpRequest) -> HttpResponse:
+    """Let whoever has a link of ``password_links`` set the password, once.
+
+    The secret is a parameter and no part of the path: logs blot parameters of its name out.
+    """
+    user_id = whole_number(request.GET.get("user", ""), most=BIGGEST_ID)
+    token = request.GET.get("token", "")
+    is_sent = request.method == "POST"
+    user = None if user_id is None else password_links.opened_by(user_id, token, lock=is_sent)
+    if user is None:
+        return render(request, "registration/link_over.html", status=404)
+    form = SetPasswordForm(user, request.POST if is_sent else None)
+    if not form.is_valid():
+        context = {"form": form, "username": user.get_username()}
+        status = 400 if is_sent else 200
+        return render(request, "registration/password_by_link.html", context, status=status)
+    password_links.set_password(
+        user, form.cleaned_data["new_password1"], ip=client_address(request)
+    )
+    messages.success(request, "Your password is set. Log in with it.")
+    return redirect("login")
 
 
 @never_cache
@@ -148,7 +182,7 @@ def _account_page(request: HttpRequest, form: TokenForm, status: int = 200) -> H
         "form": form,
         "capabilities": sorted(capability.phrase for capability in user.capabilities),
         "tokens": user.api_tokens.order_by("revoked_at", "-created_at"),
-        "sessions": _shown_sessions(request, user),
+        "sessions": shown.of(user, request.session.session_key),
         "facts": Facts.of(request.session),
         "authenticator": Authenticator.objects.filter(user=user).first(),
         "recovery_codes_left": user.recovery_codes.count(),
@@ -158,13 +192,3 @@ def _account_page(request: HttpRequest, form: TokenForm, status: int = 200) -> H
         "may_link": sign_on_views.may_link(user),
     }
     return render(request, "accounts/account.html", context, status=status)
-
-
-def _shown_sessions(request: HttpRequest, user: User) -> list[dict[str, object]]:
-    """Return the live sessions of ``user``, this one first, then the last used."""
-    live = user.sessions.live(timezone.now()).order_by("-last_seen_at")
-    own = request.session.session_key
-    return [
-        {"row": each, "browser": in_words(each.agent), "is_own": each.pk == own}
-        for each in sorted(live, key=lambda each: each.pk != own)
-    ]

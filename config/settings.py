@@ -68,6 +68,8 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
     {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
 ]
+#: A link by which somebody sets a password ends after this long, s.
+PASSWORD_RESET_TIMEOUT = 24 * 3600
 LOGIN_URL = "login"
 CSRF_FAILURE_VIEW = "config.errors.csrf_failure"
 LOGIN_REDIRECT_URL = "fleet"

@@ -8,7 +8,7 @@ from django import forms
 from django.http import QueryDict
 from django.utils.html import format_html
 
-from dashboard.serializer_forms import Lines, SerializerForm, Typed
+from dashboard.serializer_forms import Choice, Lines, SerializerForm, Switch, Typed
 from policies.firings import Severity
 from policies.incidents.api.channels import ChannelSerializer
 from policies.incidents.channels import shown
@@ -33,18 +33,6 @@ HEARS = {
 }
 
 
-class _Choice(forms.ChoiceField):
-    def __init__(self, label: str, choices: list[tuple[str, str]], help_text: str = "") -> None:
-        super().__init__(
-            label=label, choices=choices, help_text=help_text, show_hidden_initial=True
-        )
-
-
-class _Switch(forms.BooleanField):
-    def __init__(self, label: str, help_text: str) -> None:
-        super().__init__(label=label, help_text=help_text, required=False, show_hidden_initial=True)
-
-
 class ChannelForm(SerializerForm):
     """A channel: a new one, or what is to be changed of one. Shows no secret, and no URL whole."""
 
@@ -52,7 +40,7 @@ class ChannelForm(SerializerForm):
     empty: ClassVar = {"name": "", "target": "", "secret": "", "matchers": []}
 
     name = Typed("Name", "Rules and playbooks call it so. At most 100 characters.")
-    kind = _Choice("Kind", [(each.value, each.label) for each in KINDS])
+    kind = Choice("Kind", [(each.value, each.label) for each in KINDS])
     target = Typed("Address", "What it is depends on the kind.")
     secret = forms.CharField(
         label="Secret",
@@ -65,7 +53,7 @@ class ChannelForm(SerializerForm):
         required=False,
         help_text="It is sent without one from then on.",
     )
-    min_severity = _Choice("Hears of", [(each.value, words) for each, words in HEARS.items()])
+    min_severity = Choice("Hears of", [(each.value, words) for each, words in HEARS.items()])
     matchers = Lines(
         "And only where",
         format_html(
@@ -73,8 +61,8 @@ class ChannelForm(SerializerForm):
             'site="oslo"',
         ),
     )
-    send_resolved = _Switch("Hears of the end", "And not only that something began.")
-    enabled = _Switch("Switched on", "While it is off nothing is queued for it.")
+    send_resolved = Switch("Hears of the end", "And not only that something began.")
+    enabled = Switch("Switched on", "While it is off nothing is queued for it.")
 
     def __init__(self, data: QueryDict | None, *, channel: NotificationChannel | None) -> None:
         super().__init__(data, initial=_held(channel))

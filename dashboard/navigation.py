@@ -48,6 +48,7 @@ MORE = (
     Entry("failures-page", "Failures"),
     Entry("lemons", "Lemons", "l"),
     Entry("agents", "Agents", "a"),
+    Entry("users", "Users", needs=Capability.MANAGE_USERS),
 )
 
 

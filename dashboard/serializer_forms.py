@@ -9,7 +9,7 @@ from rest_framework.serializers import BaseSerializer, ValidationError
 
 from accounts.models import User
 
-__all__ = ["Lines", "SerializerForm", "Typed"]
+__all__ = ["Choice", "Lines", "SerializerForm", "Switch", "Typed"]
 
 
 class Typed(forms.CharField):
@@ -47,6 +47,22 @@ class Lines(Typed):
 
     def prepare_value(self, value: Any) -> Any:
         return "\n".join(value) if isinstance(value, list) else value
+
+
+class Choice(forms.ChoiceField):
+    """One of several, shown with what it was."""
+
+    def __init__(self, label: str, choices: list[tuple[str, str]], help_text: str = "") -> None:
+        super().__init__(
+            label=label, choices=choices, help_text=help_text, show_hidden_initial=True
+        )
+
+
+class Switch(forms.BooleanField):
+    """On or off, shown with what it was."""
+
+    def __init__(self, label: str, help_text: str) -> None:
+        super().__init__(label=label, help_text=help_text, required=False, show_hidden_initial=True)
 
 
 class SerializerForm(forms.Form):

@@ -33,6 +33,7 @@ from dashboard.views import (
     slos,
     submission,
     throttle,
+    users,
     what_if,
 )
 
@@ -127,6 +128,18 @@ urlpatterns = [
     path("agents/", agents.page, name="agents"),
     path("agents/<int:agent_id>/rotate/", agents.rotate, name="rotate-agent"),
     path("agents/<int:agent_id>/revoke/", agents.revoke, name="revoke-agent"),
+    path("users/", users.page, name="users"),
+    path("users/new/", users.add, name="new-user"),
+    path("users/<int:user_id>/", users.detail, name="user"),
+    path("users/<int:user_id>/change/", users.change, name="change-user"),
+    path("users/<int:user_id>/deactivate/", users.deactivate, name="deactivate-user"),
+    path("users/<int:user_id>/link", users.make_link, name="make-password-link"),
+    path(
+        "users/<int:user_id>/tokens/<int:token_id>/revoke",
+        users.revoke_token,
+        name="revoke-token-of-user",
+    ),
+    path("users/<int:user_id>/<slug:verb>", users.act, name="act-on-user"),
     path("search", search.page, name="search"),
     path("views/save", saved_views.save, name="save-view"),
     path("views/<int:view_id>/delete", saved_views.delete, name="delete-view"),

@@ -21,6 +21,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_POST, require_safe
 
 from accounts import logins
+from accounts.addresses import public_url
 from accounts.forms import PasswordForm
 from accounts.models import Identity, User
 from accounts.sessions.facts import Way
@@ -140,7 +141,7 @@ def may_link(user: User) -> bool:
 def further_logout(request: HttpRequest) -> str | None:
     """Return the URL that ends the session at the provider, if it can be had now."""
     try:
-        return provider.end_session_url(_absolute(request, reverse("login")))
+        return provider.end_session_url(public_url(request, reverse("login")))
     except SignOnError:
         return None
 
@@ -224,8 +225,4 @@ def _next(request: HttpRequest) -> str:
 
 
 def _back(request: HttpRequest) -> str:
-    return _absolute(request, reverse("sign_on_callback"))
-
-
-def _absolute(request: HttpRequest, path: str) -> str:
-    return settings.PUBLIC_URL + path if settings.PUBLIC_URL else request.build_absolute_uri(path)
+    return public_url(request, reverse("sign_on_callback"))

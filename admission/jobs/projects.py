@@ -12,7 +12,16 @@ from accounts import audit
 from accounts.models import User
 from admission.jobs.models import Project, UserLimits
 
-__all__ = ["Use", "UserUse", "create", "limit_user", "update", "user_use", "uses"]
+__all__ = [
+    "Use",
+    "UserUse",
+    "create",
+    "limit_user",
+    "set_memberships",
+    "update",
+    "user_use",
+    "uses",
+]
 
 
 @dataclass(frozen=True)
@@ -112,6 +121,25 @@ def update(
     told = audit.changes(before, audit.state(project, "members"))
     audit.record(user, "project.update", project.name, **told)
     return project
+
+
+@transaction.atomic
+def set_memberships(actor: User, user: User, wanted: Iterable[Project]) -> None:
+    """Make ``user`` a member of ``wanted`` and, by hand, of no other project.
+
+    Memberships that groups of the identity provider give are theirs to take back, and stay. Each
+    project that changes has its entry in the audit log.
+    """
+    given = Project.objects.filter(pk__in=user.group_memberships.values("project_id"))
+    held, new = set(user.projects.all()), set(wanted)
+    for project in sorted((held ^ new) - (held & set(given)), key=lambda each: each.pk):
+        before = audit.state(project, "members")
+        if project in new:
+            project.members.add(user)
+        else:
+            project.members.remove(user)
+        told = audit.changes(before, audit.state(project, "members"))
+        audit.record(actor, "project.update", project.name, **told)
 
 
 @transaction.atomic

@@ -24,7 +24,8 @@ def follow_groups(user: User, groups: frozenset[str], **_: Any) -> None:
     added = wanted - set(user.projects.all())
     for project in added:
         project.members.add(user)
-        GroupMembership.objects.create(project=project, user=user)
+        # There may be one already, of somebody whom an operator took out of the project.
+        GroupMembership.objects.get_or_create(project=project, user=user)
     removed = held.keys() - wanted
     for project in removed:
         project.members.remove(user)

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from django.utils import timezone
 
+from accounts.models import User
 from fleet.models import Gpu, Node, Rack
 from policies.incidents.models import Incident, NotificationChannel
 from policies.playbooks.models import PlaybookRun
@@ -52,6 +53,8 @@ OF_ANY_FLEET = {
     "failures": "/failures/?by=rack",
     "agents": "/agents/",
     "search": "/search?q=oslo-",
+    "users": "/users/",
+    "user-new": "/users/new/",
     "account": "/account/",
 }
 
@@ -86,6 +89,7 @@ def of_things(shown: Shown) -> dict[str, str]:
     site, rack = shown.site, f"{shown.rack.site.name}/{shown.rack.name}"
     restriction = Restriction.objects.in_force(timezone.now()).latest("pk")
     replay = RuleReplay.objects.filter(state="running").latest("pk")
+    user = User.objects.get(username="w" * 150)
     channel = NotificationChannel.objects.filter(kind="webhook").latest("pk")
     paths = {
         "heat": f"/?metric=heat&site={site}",
@@ -115,6 +119,9 @@ def of_things(shown: Shown) -> dict[str, str]:
         "rollout": f"/rollouts/{shown.rollout}/",
         "channel-change": f"/channels/{channel.pk}/",
         "channel-delete": f"/channels/{channel.pk}/delete/",
+        "user": f"/users/{user.pk}/",
+        "user-change": f"/users/{user.pk}/change/",
+        "user-deactivate": f"/users/{user.pk}/deactivate/",
     }
     return {name: quote(path, safe="/?&=") for name, path in paths.items()}
 

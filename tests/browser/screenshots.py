@@ -49,6 +49,8 @@ _PAGES = {
     "lemons": "/lemons/",
     "failures": "/failures/",
     "agents": "/agents/",
+    "users": "/users/",
+    "user-new": "/users/new/",
     "account": "/account/",
     "search": "/search?q=a0",
 }
@@ -64,6 +66,7 @@ _BEHIND = {"rack": ("/", "#heatmap a.cell"), "node": ("rack", "a[href^='/nodes/'
            "link": ("conditions-site", "a[href^='/places/link/']"),
            "storage": ("conditions-site", "a[href^='/places/storage/']"),
            "project": ("classes", "th a[href^='/projects/']"),
+           "user": ("users", "th a[href^='/users/']"),
            "restriction": ("restrictions", "#restrictions-panel th a")}  # fmt: skip
 
 

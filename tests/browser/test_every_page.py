@@ -23,7 +23,7 @@ def test_every_page_is_whole(
 ) -> None:
     """Accessible, quiet, in words, and with all its columns; other states: test_every_state."""
     paths = OF_ANY_FLEET | of_things(Shown.of(make_lively()))
-    visitor = visits(Role.OPERATOR, size=size, theme=theme)
+    visitor = visits(Role.ADMIN, size=size, theme=theme)
     found = {}
     for name, path in paths.items():
         visitor.open(path)

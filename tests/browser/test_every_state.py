@@ -57,7 +57,7 @@ def test_every_page_is_whole_in_every_state(
     paths = OF_ANY_FLEET | (of_things(shown) if shown else {})
     found = {}
     for on, size in {"desktop": DESKTOP, "phone": PHONE}.items():
-        visitor = visits(Role.OPERATOR, size=size)
+        visitor = visits(Role.ADMIN, size=size)
         for name, path in paths.items():
             _READ_AGAIN.get(state, lambda: None)()
             visitor.open(path)

@@ -13,7 +13,7 @@ from tests.builders.lively import make_lively
 
 
 def test_all_pages_are_reached_from_the_header(visits: Visits, small: SmallFleet) -> None:
-    page = visits(Role.OPERATOR).page
+    page = visits(Role.ADMIN).page
     for each in MAIN:
         expect(page.locator(".nav > a", has_text=each.name)).to_be_visible()
     more = page.locator("#nav-more")
@@ -29,7 +29,7 @@ def test_all_pages_are_reached_from_the_header(visits: Visits, small: SmallFleet
 def test_a_phone_has_all_pages_behind_one_button_without_sideways_scroll(
     visits: Visits, small: SmallFleet
 ) -> None:
-    visitor = visits(Role.OPERATOR, size=PHONE)
+    visitor = visits(Role.ADMIN, size=PHONE)
     page = visitor.page
     nav = page.get_by_role("navigation", name="Main")
     expect(nav).to_be_hidden()

@@ -5,12 +5,17 @@ from __future__ import annotations
 import time
 from datetime import timedelta
 
+from django.test import Client
 from django.utils import timezone
 
+from accounts import audit, password_links
+from accounts.models import ApiToken, User
+from accounts.roles import Capability, Role
 from admission.core.energy.closing import Basis
 from admission.core.energy.rates import MJ_PER_KWH
 from admission.energy.models import ClosedHour, ProjectHour, SiteHour
 from admission.goodput.models import HourSteps, HourWait
+from admission.jobs.models import Project
 from fleet import snapshot
 from fleet.models import Gpu, Node
 from policies.incidents.models import Delivery, Incident, NotificationChannel, Silence
@@ -25,6 +30,7 @@ from telemetry.models import ThrottleEvent, XidEvent
 from telemetry.throttle.rules import Severity
 from telemetry.versions.models import NodeVersions
 from tests.builders.accounted import last_hour, write_account
+from tests.builders.accounts import make_user
 from tests.builders.documents import put_in_force
 from tests.builders.fleet import SmallFleet, small_fleet
 from tests.builders.jobs import make_lively_queue
@@ -77,6 +83,23 @@ def make_lively_records(*, age_s: float = 0.0) -> None:
     make_held(put_in_force(ROLLOUTS, DRIVER))
     make_drifted()
     make_notified()
+    make_staffed()
+
+
+def make_staffed() -> None:
+    """Have a user with a long name and all that one may have, one with a link, and one gone."""
+    eva = make_user(Role.ML_USER, username="w" * 150)
+    User.objects.filter(pk=eva.pk).update(first_name="e" * 150, email=f"{'e' * 64}@example.com")
+    for project in Project.objects.all():
+        project.members.add(eva)
+    ApiToken.issue(eva, "n" * 100, scope=list(Capability)[:3])
+    Client(headers={"User-Agent": "Mozilla Firefox/140.0 Linux"}).force_login(eva)
+    audit.record(eva, "job.submit", "t" * 300)
+    ada = make_user(username="ada")
+    ada.set_unusable_password()
+    ada.save()
+    password_links.make(eva, ada)
+    make_user(Role.RESPONDER, username="rita", is_active=False)
 
 
 def make_drifted() -> None:

@@ -93,6 +93,8 @@ def _destroys(made: Sent) -> bool:
     return (
         (made.method == "DELETE" and path.startswith("/api/v1/"))
         or (made.method == "POST" and path.startswith("/admin/") and path.endswith("/delete/"))
+        # Roles and sessions of those who ask.
+        or (made.method == "POST" and path.startswith("/users/") and path != "/users/new/")
         or (path == "/api/v1/fleet/apply" and "prune_sites" in made.target)
     )
 

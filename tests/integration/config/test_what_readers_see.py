@@ -214,6 +214,8 @@ def _samples() -> dict[tuple[str, str], list[str]]:
         ("number", "verb"): ["comment"], ("run_id", "verb"): ["pause"],
         ("agents", "agent_id"): some, ("channels", "channel_id"): some, ("tokens", "pk"): some,
         ("users", "username"): ["{member}", ABSENT], ("sessions", "handle"): some,
+        ("users", "user_id"): _ids(User), ("tokens", "token_id"): some,
+        ("user_id", "verb"): ["activate"],
         ("link", "pk"): some, ("schedulers", "name"): ["hall-a"], ("views", "view_id"): some,
     }  # fmt: skip
     for kind in (

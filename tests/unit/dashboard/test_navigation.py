@@ -9,7 +9,8 @@ from dashboard.urls import urlpatterns
 
 #: Reached from another page, which has the context that they need.
 WITHIN = {
-    "issue-restriction", "fleet-breaker-page", "new-channel", "new-project", "new-rule", "search",
+    "issue-restriction", "fleet-breaker-page", "new-channel", "new-project", "new-rule", "new-user",
+    "search",
 }  # fmt: skip
 
 
@@ -27,6 +28,8 @@ def test_every_page_without_parameters_is_in_the_navigation() -> None:
 def test_nobody_is_led_where_they_may_not_go() -> None:
     names = [each.name for each in navigation.of(User(role=Role.VIEWER), "").more]
     assert "Submit a job" not in names
+    assert "Users" not in [each.name for each in navigation.of(User(role=Role.OPERATOR), "").more]
+    assert "Users" in [each.name for each in navigation.of(User(role=Role.ADMIN), "").more]
     assert "Energy" in names
 
 
