@@ -15,8 +15,8 @@ from tests.builders.accounts import bearer, client_of, make_token, make_user
 
 pytestmark = pytest.mark.django_db
 
-#: What anybody may have, by route.
-PUBLIC = {"/login/", "/healthz", "/readyz"}
+#: What anybody may have, by route. The last one gives nothing but to who has a link for it.
+PUBLIC = {"/login/", "/healthz", "/readyz", "/password/link/"}
 YAML_POSTS = {"/api/v1/fleet/plan", "/api/v1/fleet/apply"}
 #: API routes whose POST changes nothing.
 CHECKED = ("rule", "playbook", "class", "slo", "rollout", "admission-policy")
