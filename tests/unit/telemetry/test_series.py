@@ -62,7 +62,8 @@ def test_a_line_keeps_its_shape_unless_something_else_is_wanted(
 @pytest.mark.parametrize(
     ("change", "field"),
     [
-        ({"kind": "site"}, "kind"),
+        ({"kind": "row"}, "kind"),
+        ({"kind": "zone", "p95": "1"}, "p95"),
         ({"kind": ""}, "kind"),
         ({"id": ""}, "id"),
         ({"id": "-1"}, "id"),
