@@ -12,6 +12,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from dashboard import units
+from dashboard.causes import Cause
 from dashboard.exports import hides, measured
 from headroom.jobs import words
 from telemetry.trust.compare import Standing, Told
@@ -116,6 +117,14 @@ def severity_tag(token: str, expected: bool = False) -> SafeString:
         title = "A power limit was lowered"
         return format_html('<span class="tag" title="{}">expected</span>', title)
     return format_html('<span class="tag{}">{}</span>', _SEVERITY_CLASS.get(token, ""), token)
+
+
+@register.simple_tag
+def cause_tag(cause: Cause, labeled: bool = False) -> SafeString:
+    """Return a throttle cause by its token; on hover what it means, ``labeled``: after its name."""
+    title = f"{cause.label}: {cause.meaning}" if labeled else cause.meaning
+    html = '<span class="cause cause-{}" title="{}">{}</span>'
+    return format_html(html, cause.token, title, cause.token)
 
 
 @register.filter
