@@ -123,20 +123,22 @@ class Sender:
         self.outbox.agreed(layout, layout_id)
 
     def _may_be_sent_again(self, batch: Pending, refusal: Refused) -> bool:
-        """Agree once more on the layout of a batch that the server does not know; its id stays the
-        same. Where it is refused, since a job of it is over, the batch goes in the typed form.
+        """Say whether a batch may be sent again whose layout the server does not know.
 
-        Return whether it may be sent again. Raises :class:`Unavailable`.
+        It goes in the typed form where that is kept: most likely a job of its layout is over, and
+        no server agrees on such a layout again. Others are agreed on once more, under the same id.
+        Raises :class:`Unavailable`.
         """
         if refusal.error.code != "unknown_layout" or batch.layout is None:
             return False
+        if batch.typed:
+            self.outbox.forget(batch.layout)
+            return True
         try:
-            if self.client.agree(batch.layout) is not None:
-                return True
+            return self.client.agree(batch.layout) is not None
         except Refused as exc:
             log.warning("layout refused", extra={"agent": self.outbox.agent, "why": exc})
-        self.outbox.forget(batch.layout)
-        return bool(batch.typed)
+            return False
 
     def ask(self, now: Callable[[], float] = time.monotonic) -> None:
         """Ask how far the batches are stored. Raises :class:`Unavailable`, :class:`Refused`."""
