@@ -6,7 +6,7 @@ fit beside them on the fleet as it will be then.
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -226,24 +226,27 @@ class Reservations:
     def reserve_after(
         self,
         leaving: Sequence[Ending],
+        at: float,
         request: Request,
         rank: int,
         placement: Placement,
         opened: Cluster,
     ) -> None:
-        """Reserve ``placement`` for a job that others, ``leaving``, are preempted for.
+        """Reserve ``placement`` for a job that others are preempted for.
 
-        It must be in the way of none that something is kept for. ``opened`` is the fleet as it is
-        now, as where reservations begin.
+        It must be in the way of none that something is kept for. ``leaving``: those others, as they
+        are expected to end else, and ``at``: when all of them have left. ``opened`` is the fleet as
+        it is now, as where reservations begin.
         """
-        at = max(each.at for each in leaving)
         self._may_move = False
         then = opened.copy()
         then.now = at
-        gone = {each.request.key for each in leaving}
         to_come, self._ended = self._endings[self._ended :], 0
-        self._ahead.free_all(held_by(each for each in to_come if each.request.key in gone))
-        self._endings = [each for each in to_come if each.request.key not in gone]
+        for each in sorted(leaving, key=_when, reverse=True):
+            place = bisect_left(to_come, _when(each), key=_when)
+            if to_come[place : place + 1] == [each]:
+                self._ahead.free_all(held_by([to_come.pop(place)]))
+        self._endings = to_come
         then.free_all(held_by(leaving))
         then.allocate(placement, request)
         if at + request.walltime_s > self._latest:

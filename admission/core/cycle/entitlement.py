@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from admission.core.request import Request
@@ -86,30 +86,31 @@ class Holdings:
             ground, due_gpus = Ground.QUOTA, float(project.gpu_quota)
         return Claim(ground, project.name, gpus, due_gpus) if gpus <= due_gpus else None
 
-    def givers(
-        self, claim: Claim, running: Iterable[Running]
-    ) -> tuple[list[Running], list[Running]]:
-        """Return which of ``running``, in their order, hold more than is due to their projects.
+    def givers(self, claim: Claim, running: Sequence[Running]) -> tuple[list[int], list[int]]:
+        """Return places in ``running`` of those that hold more than is due to their projects.
 
         As many as may be asked together. First those after which their projects still have what is
         due to them, or by shares as much of it as the claimant then; then those that leave less,
         such as a gang that holds all. Nobody asks that back: before, their projects held more.
         """
-        held, found, later, last = self.held.copy(), list[Running](), list[Running](), []
-        for each in running:
-            name, gpus = each.request.project, held_by(each)
-            if not self._may_ask(claim, name, held[name]):
+        held, found, later, last = self.held.copy(), list[int](), list[int](), list[int]()
+        # Who may not be asked at first, when most is held, may not be later.
+        some = {name for name, gpus in self.held.items() if self._may_ask(claim, name, gpus)}
+        for place, each in enumerate(running):
+            name = each.request.project
+            if name not in some or not self._may_ask(claim, name, held[name]):
                 continue
+            gpus = held_by(each)
             if self._left_with(name, held[name] - gpus) >= claim.leaves:
                 held[name] -= gpus
-                found.append(each)
+                found.append(place)
             else:
-                later.append(each)
-        for each in later:
-            name = each.request.project
+                later.append(place)
+        for place in later:
+            name = running[place].request.project
             if self._may_ask(claim, name, held[name]):
-                held[name] -= held_by(each)
-                last.append(each)
+                held[name] -= held_by(running[place])
+                last.append(place)
         return found, last
 
     def _may_ask(self, claim: Claim, name: str, held: float) -> bool:

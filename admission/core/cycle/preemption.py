@@ -8,18 +8,24 @@ stopped unless all that have to be are, and then those that lose least work (see
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
 
 from admission.core.cycle.entitlement import Claim, Ground
 from admission.core.cycle.queue import Queue, Stage, Verdict
 from admission.core.cycle.victims import Leaving, Victim, Wanted, cheapest
 from admission.core.request import Request
-from admission.core.response.shedding import lost_gpu_s
 from admission.core.snapshot import Running
 from headroom.jobs.words import lasting
 
 __all__ = ["Asked", "preempt_for"]
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 #: A job of a point of priority more, or one whose project holds no more than is due to it then, is
 #: asked back only where others are not enough: as if it lost so much more, GPU seconds.
@@ -128,102 +134,81 @@ def _victims(
     queue: Queue, request: Request, claim: Claim | None, *, by_class: bool
 ) -> tuple[list[Victim], Counter[str]]:
     """Return the jobs that may be asked, and how many others that run are spared, and why."""
-    spared = Counter[str]()
-    open_ = queue.staying()
-    may: list[Victim] = []
+    jobs, stay, spared = queue.stayers, queue.are_staying(), Counter[str]()
+    rows, costs = np.zeros(0, dtype=np.int64), np.zeros(0)
     if by_class:
-        asked = _below(queue, request, open_, spared)
-        may += [Victim(each, _lost(each, queue.now)) for each in asked]
+        rows = _below(queue, request, stay, spared)
+        costs = jobs.lost[rows]
     if claim is not None:
-        known = {each.running.request.key for each in may}
-        own = [each for each in open_ if each.request.key not in known] if known else open_
-        may += _asked_back(queue, claim, own, spared if not by_class else Counter())
-    return _unprotected(queue, request, may, spared), spared
+        own = stay.copy()
+        own[rows] = False
+        back = _asked_back(queue, claim, own, spared if not by_class else Counter())
+        rows, costs = np.append(rows, back[0]), np.append(costs, back[1])
+    return _unprotected(queue, request, rows, costs, spared), spared
 
 
-def _below(
-    queue: Queue, request: Request, running: Iterable[Running], spared: Counter[str]
-) -> list[Running]:
-    """Return the jobs that a class may have give way to one of its jobs."""
-    snapshot = queue.snapshot
-    highest = request.priority - snapshot.tuning.preemption_gap
-    found = []
-    for each in running:
-        if not each.request.preemptible:
-            spared["may not be stopped"] += 1
-        elif not snapshot.preemption.may_stop(request.job_class, each.request.job_class):
-            spared["are of a class that its class may not stop"] += 1
-        elif each.request.priority > highest:
-            spared[f"are not {snapshot.tuning.preemption_gap} points of priority below it"] += 1
-        else:
-            found.append(each)
-    return found
+def _below(queue: Queue, request: Request, stay: Bools, spared: Counter[str]) -> Ints:
+    """Return which of those that stay a class may have give way to one of its jobs."""
+    snapshot, jobs = queue.snapshot, queue.stayers
+    gap, policy = snapshot.tuning.preemption_gap, snapshot.preemption
+    may_stop = [policy.may_stop(request.job_class, each) for each in jobs.classes]
+    left = stay
+    for why, passes in (
+        ("may not be stopped", jobs.is_preemptible),
+        (
+            "are of a class that its class may not stop",
+            np.array(may_stop, dtype=np.bool_)[jobs.job_class],
+        ),
+        (f"are not {gap} points of priority below it", jobs.priority <= request.priority - gap),
+    ):
+        spared[why] += int((left & ~passes).sum())
+        left = left & passes
+    return np.flatnonzero(left)
 
 
 def _asked_back(
-    queue: Queue, claim: Claim, running: Sequence[Running], spared: Counter[str]
-) -> list[Victim]:
-    """Return the jobs that what is due to a project may be asked back from."""
-    may = [each for each in running if each.request.preemptible]
-    spared["may not be stopped"] += len(running) - len(may)
-    # Of those of equal priority the newest: their projects took last what was not theirs.
-    may.sort(key=lambda each: (each.request.priority, -each.started_at, each.request.key))
-    first, last = queue.holdings.givers(claim, may)
+    queue: Queue, claim: Claim, stay: Bools, spared: Counter[str]
+) -> tuple[Ints, Floats]:
+    """Return those that what is due to a project may be asked back from, and their costs."""
+    jobs = queue.stayers
+    may = jobs.asked_back[(stay & jobs.is_preemptible)[jobs.asked_back]]
+    spared["may not be stopped"] += int(stay.sum()) - len(may)
+    first, last = queue.holdings.givers(claim, [jobs.running[row] for row in may.tolist()])
     spared["hold no more than is due to their projects"] += len(may) - len(first) - len(last)
-    lowest = min((each.request.priority for each in may), default=0)
-    below_due = [0.0] * len(first) + [_BELOW_DUE] * len(last)
-    return [
-        Victim(
-            each,
-            _lost(each, queue.now) + _PER_PRIORITY * (each.request.priority - lowest) + more,
-        )
-        for each, more in zip((*first, *last), below_due, strict=True)
-    ]
-
-
-def _lost(running: Running, now: float) -> float:
-    lost = lost_gpu_s(
-        gpus=len(running.placement.gpus),
-        started_at=running.started_at,
-        last_checkpoint_at=running.last_checkpoint_at,
-        now=now,
-    )
-    # Of those that have just saved the fewest go.
-    return max(lost, 1.0)
-
-
-def _was_let_ahead(running: Running, request: Request, now: float) -> bool:
-    """Say whether a job has just begun while another one waited already."""
-    return request.submitted_at < running.started_at > now - _LET_AHEAD_S
+    rows = may[np.array([*first, *last], dtype=np.int64)]
+    above = jobs.priority[rows] - jobs.priority[may].min(initial=np.inf)
+    below_due = np.repeat([0.0, _BELOW_DUE], [len(first), len(last)])
+    return rows, jobs.lost[rows] + _PER_PRIORITY * above + below_due
 
 
 def _unprotected(
-    queue: Queue,
-    request: Request,
-    victims: Sequence[Victim],
-    spared: Counter[str],
+    queue: Queue, request: Request, rows: Ints, costs: Floats, spared: Counter[str]
 ) -> list[Victim]:
     """Return the jobs that the policy does not protect from a job: the cheapest of each project."""
-    policy, now = queue.snapshot.preemption, queue.now
-    old = [each for each in victims if now - each.running.started_at >= policy.least_runtime_s]
-    if young := len(victims) - len(old):
-        spared[f"have run for less than {lasting(policy.least_runtime_s)}"] += young
-    established = [each for each in old if not _was_let_ahead(each.running, request, now)]
-    if new := len(old) - len(established):
-        spared["began while it waited, just now"] += new
-    left = {
-        name: max(policy.most_of(name) - queue.disrupted[name], 0)
-        for name in {each.running.request.project for each in established}
-    }
-    found = []
-    for each in sorted(established, key=lambda each: (each.cost, each.running.request.key)):
-        project = each.running.request.project
-        if left[project] > 0:
-            left[project] -= 1
-            found.append(each)
-    if len(established) > len(found):
-        text = "are of a project of which as many as may be have been asked within the hour"
-        spared[text] += len(established) - len(found)
+    jobs, policy, now = queue.stayers, queue.snapshot.preemption, queue.now
+    started_at = jobs.started_at[rows]
+    is_old = now - started_at >= policy.least_runtime_s
+    spared[f"have run for less than {lasting(policy.least_runtime_s)}"] += int((~is_old).sum())
+    # They have just begun while it waited already.
+    let_ahead = (request.submitted_at < started_at) & (started_at > now - _LET_AHEAD_S)
+    spared["began while it waited, just now"] += int((is_old & let_ahead).sum())
+    may = np.flatnonzero(is_old & ~let_ahead)
+    may = may[np.lexsort((jobs.by_key[rows[may]], costs[may]))]
+    rows, costs = rows[may], costs[may]
+    left = [max(policy.most_of(name) - queue.disrupted[name], 0) for name in jobs.projects]
+    project = jobs.project[rows]
+    found = _place_within(project) < np.array(left, dtype=np.int64)[project]
+    text = "are of a project of which as many as may be have been asked within the hour"
+    spared[text] += len(rows) - int(found.sum())
+    chosen = zip(rows[found].tolist(), costs[found].tolist(), strict=True)
+    return [Victim(jobs.running[row], cost) for row, cost in chosen]
+
+
+def _place_within(groups: Ints) -> Ints:
+    """Return the place of each, from 0, among those of its group that come before it."""
+    order = np.argsort(groups, kind="stable")
+    found, in_order = np.empty_like(groups), groups[order]
+    found[order] = np.arange(len(groups)) - np.searchsorted(in_order, in_order)
     return found
 
 

@@ -20,6 +20,7 @@ from admission.core.cycle.order import Columns, Order, order
 from admission.core.cycle.preference import preferred_sites
 from admission.core.cycle.quotas import Quotas
 from admission.core.cycle.stagger import Ramp
+from admission.core.cycle.stayers import Stayers
 from admission.core.placement.cluster import Cluster
 from admission.core.placement.place import fits_empty, may_stand, place, placed
 from admission.core.placement.topology import Bools, Ints
@@ -173,21 +174,23 @@ class Queue:
             end_at = self.now + running.request.walltime_s
         return end_at
 
-    def staying(self) -> list[Running]:
-        """Return those that run on, and were asked by nobody to give way: no end is soon."""
-        staying, leaving = self._staying_at_first, self.leaving
-        if not leaving:
-            return staying
-        return [each for each in staying if each.request.key not in leaving]
-
     @cached_property
-    def _staying_at_first(self) -> list[Running]:
+    def stayers(self) -> Stayers:
+        """Those that ran on when the cycle began: no end is soon."""
         soon = self.now + self.snapshot.tuning.preemption_grace_s
-        return [
+        staying = [
             each
             for each in self.snapshot.running
             if not each.preempting and self.endings[each.request.key].at > soon
         ]
+        return Stayers.of(staying, self.now)
+
+    def are_staying(self) -> Bools:
+        """Say which of ``stayers`` run on: those that were asked by nobody to give way."""
+        row_of = self.stayers.row_of
+        found = np.ones(len(row_of), dtype=bool)
+        found[[row_of[key] for key in self.leaving if key in row_of]] = False
+        return found
 
     @cached_property
     def holdings(self) -> Holdings:
@@ -303,21 +306,21 @@ class Queue:
         self, keys: Iterable[str], request: Request, rank: int, placement: Placement
     ) -> None:
         """Keep ``placement`` for a job that running ones, ``keys``, give way to."""
-        leaving = []
-        for key in keys:
-            before = self.endings[key]
-            ending = self.endings[key] = replace(before, at=self.left_at(before))
-            self.quotas.end_sooner(before.request, before.placement, before.at, ending.at)
-            self._sooner.append((before, ending.at))
+        leaving = [self.endings[key] for key in keys]
+        for before in leaving:
+            key, at = before.request.key, self.left_at(before)
+            ending = self.endings[key] = replace(before, at=at)
+            self.quotas.end_sooner(before.request, before.placement, before.at, at)
+            self._sooner.append((before, at))
             self.leaving.add(key)
-            leaving.append(ending)
             self.disrupted[ending.request.project] += 1
             given_back = ending.request.counted(len(ending.placement.gpus))
             self.holdings.add(ending.request.project, -given_back)
         # What it is to have counts as held: its project asks back no more than is due to it.
         self.holdings.add(request.project, request.counted(len(placement.gpus)))
         self.awaiting.add(request.key)
-        self.reservations.reserve_after(leaving, request, rank, placement, self._opened())
+        left_at = max(map(self.left_at, leaving))
+        self.reservations.reserve_after(leaving, left_at, request, rank, placement, self._opened())
         self._keep_quotas(request, rank)
 
     def _keep_quotas(self, request: Request, rank: int) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -134,8 +133,10 @@ class Wanted:
 
 def cheapest(victims: Sequence[Victim], wanted: Wanted) -> Leaving | None:
     """Return the jobs that end, and where the waiting one stands then; None: all are too few."""
+    if not victims:
+        return None
     search = _Search(victims, wanted)
-    if not victims or search.fits(range(len(victims))) is None:
+    if search.fits(range(len(victims))) is None:
         return None
     best: list[int] | None = None
     for order in search.orders():
@@ -154,13 +155,17 @@ def cheapest(victims: Sequence[Victim], wanted: Wanted) -> Leaving | None:
 class _Search:
     def __init__(self, victims: Sequence[Victim], wanted: Wanted) -> None:
         self._victims, self._wanted = victims, wanted
+        self._keys = [each.running.request.key for each in victims]
         self._costs = [each.cost for each in victims]
+        self._cost = np.array(self._costs)
+        #: the cheapest first
+        self._by_cost = np.argsort(self._cost, kind="stable")
         cluster, request = wanted.queue.cluster, wanted.request
         group = groups_of(cluster, request.required)
         node_of = cluster.fleet.gpus.node
         free = cluster.gpu_free | wanted.queue.are_closed()
         self._free = np.bincount(group[node_of[free]], minlength=int(group.max()) + 1)
-        self._gpus = _counted(victims, group[node_of])
+        self._held = _Held.of(victims, group[node_of])
         self._needs = request.min_gpus
         part = min(_GPUS / len(cluster.fleet.gpus), 1.0)
         self._tries_left, self._looks = int(_MOST_TRIED * part), int(_MOST_SEEN * part)
@@ -168,7 +173,7 @@ class _Search:
         self._known: dict[tuple[int, ...], Placement | None] = {}
 
     def keys(self, rows: Sequence[int]) -> list[str]:
-        return [self._victims[row].running.request.key for row in rows]
+        return [self._keys[row] for row in rows]
 
     def cost(self, rows: Sequence[int]) -> float:
         return sum(self._costs[row] for row in rows)
@@ -187,7 +192,7 @@ class _Search:
         """Say whether enough GPUs would be free in some group: if not, the solver need not look."""
         free = self._free.copy()
         for row in rows:
-            groups, counts = self._gpus[row]
+            groups, counts = self._held.of_row(row)
             free[groups] += counts
         return bool(free.max() >= self._needs)
 
@@ -198,40 +203,33 @@ class _Search:
 
     def orders(self) -> Iterator[list[int]]:
         """Yield orders in which candidates are taken until these are enough."""
-        rows = range(len(self._victims))
-        by_key = {each.running.request.key: row for row, each in enumerate(self._victims)}
-        now = self._wanted.queue.now
-        ranked = rank_by_watts_per_lost_work([each.running for each in self._victims], now)
-        place = {by_key[each.request.key]: at for at, each in enumerate(ranked)}
+        running = [each.running for each in self._victims]
+        ranked = rank_by_watts_per_lost_work(running, self._wanted.queue.now)
         # Whoever is to be spared comes last in each of them: the cost says so.
-        tier = [int(each.cost // 1e8) for each in self._victims]
-        yield sorted(rows, key=lambda row: (tier[row], place[row]))
-        gpus = [int(counts.sum()) for _, counts in self._gpus]
-        yield sorted(rows, key=lambda row: (tier[row], self._costs[row] / max(gpus[row], 1), row))
+        tier = self._cost // 1e8
+        yield ranked[np.argsort(tier[ranked], kind="stable")].tolist()
+        yield np.lexsort((self._cost / self._held.gpus, tier)).tolist()
         yield from self._by_group()
 
     def _by_group(self) -> Iterator[list[int]]:
         """Yield an order for each of the groups that are cheapest to make room in."""
         if len(self._free) < 2:
             return
-        within: dict[int, list[tuple[float, int, int]]] = {}
-        for row, (groups, counts) in enumerate(self._gpus):
-            for group, count in zip(groups.tolist(), counts.tolist(), strict=True):
-                within.setdefault(group, []).append((self._costs[row] / count, row, count))
-        found: list[tuple[float, int, list[int]]] = []
-        for group, candidates in within.items():
-            candidates.sort()
-            short, cost, order = self._needs - int(self._free[group]), 0.0, []
-            for _, row, count in candidates:
-                order.append(row)
-                if short > 0:
-                    cost += self._costs[row]
-                    short -= count
-            if short <= 0:
-                found.append((cost, group, order))
-        for _, _, order in heapq.nsmallest(_GROUPS, found):
-            rest = set(range(len(self._victims))) - set(order)
-            yield order + sorted(rest, key=self._costs.__getitem__)
+        held, short = self._held, self._needs - self._free
+        order = np.lexsort((held.row, self._cost[held.row] / held.count, held.group))
+        row, count = held.row[order], held.count[order]
+        bounds = np.searchsorted(held.group[order], np.arange(len(self._free) + 1))
+        would = np.bincount(held.group, held.count, len(self._free))
+        found: list[tuple[float, int]] = []
+        for group in np.flatnonzero((would > 0) & (would >= short)).tolist():
+            part = slice(bounds[group], bounds[group + 1])
+            before = np.cumsum(count[part]) - count[part]
+            needed = row[part][before < short[group]]
+            found.append((self.cost(needed.tolist()), group))
+        for _, group in heapq.nsmallest(_GROUPS, found):
+            own = row[bounds[group] : bounds[group + 1]]
+            rest = self._by_cost[~np.isin(self._by_cost, own)]
+            yield [*own.tolist(), *rest.tolist()]
 
     def enough_of(self, order: list[int]) -> list[int]:
         """Return the first in an order that are enough: all of them together are."""
@@ -280,7 +278,7 @@ class _Search:
 
     def cheaper_than(self, best: list[int]) -> list[int]:
         """Return the cheapest set of all, or of those that were tried; the cheapest come first."""
-        order = sorted(range(len(self._costs)), key=self._costs.__getitem__)
+        order = self._by_cost.tolist()
         limit = self.cost(best)
         heap: list[tuple[float, tuple[int, ...]]] = [(self._costs[order[0]], (0,))]
         for _ in range(self._looks):
@@ -303,16 +301,32 @@ class _Search:
         return best
 
 
-def _counted(victims: Sequence[Victim], group_of_gpu: Ints) -> list[tuple[Ints, Ints]]:
-    """Return the groups that each holds GPUs of, in order, and how many of each."""
-    held = [each.running.placement.gpu_rows for each in victims]
-    width = int(group_of_gpu.max()) + 1
-    row = np.repeat(np.arange(len(held)), np.array([len(gpus) for gpus in held], dtype=np.int64))
-    gpus = np.concatenate([np.zeros(0, dtype=np.int64), *held])
-    keys, counts = np.unique(row * width + group_of_gpu[gpus], return_counts=True)
-    bounds = np.searchsorted(keys, np.arange(len(held) + 1) * width).tolist()
-    groups = keys % width
-    return [(groups[a:b], counts[a:b]) for a, b in pairwise(bounds)]
+@dataclass(frozen=True, eq=False)
+class _Held:
+    """How many GPUs candidates hold in each group: by candidate, and of it by group."""
+
+    row: Ints
+    group: Ints
+    count: Ints
+    #: by candidate: where its part begins, and all that it holds
+    bounds: list[int]
+    gpus: Ints
+
+    @classmethod
+    def of(cls, victims: Sequence[Victim], group_of_gpu: Ints) -> _Held:
+        held = [each.running.placement.gpu_rows for each in victims]
+        gpus, width = np.array([len(each) for each in held]), int(group_of_gpu.max()) + 1
+        row = np.repeat(np.arange(len(held)), gpus)
+        keys = row * width + group_of_gpu[np.concatenate(held)]
+        keys, count = np.unique(keys, return_counts=True)
+        row, group = np.divmod(keys, width)
+        bounds = np.searchsorted(row, np.arange(len(held) + 1)).tolist()
+        return cls(row, group, count, bounds, np.maximum(gpus, 1))
+
+    def of_row(self, row: int) -> tuple[Ints, Ints]:
+        """Return the groups that one holds GPUs of, in order, and how many of each."""
+        part = slice(self.bounds[row], self.bounds[row + 1])
+        return self.group[part], self.count[part]
 
 
 def groups_of(cluster: Cluster, required: Locality) -> Ints:

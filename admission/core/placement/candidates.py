@@ -215,7 +215,7 @@ class CandidatePool:
         """GPUs that each rack by itself can take, by its free ones and by all of its limits."""
         if self.whole is not None:
             pool, inside = self.whole
-            return np.where(inside, pool.rack_fit, 0)
+            return pool.rack_fit * inside
         if self.is_endless:
             return self.free_gpus.by_group(Locality.RACK) // self.step * self.step
         constants, (racks, _) = self.cluster.constants, self.free_gpus.racks
@@ -236,7 +236,7 @@ class CandidatePool:
         """
         if self.whole is not None:
             pool, inside = self.whole
-            return np.where(inside, pool.rack_most, 0)
+            return pool.rack_most * inside
         if self.is_endless:
             return self.rack_fit
         racks, firsts = self.free_gpus.racks

@@ -254,10 +254,10 @@ class Eligibility:
     def _named(self) -> Bools:
         fleet, request = self.cluster.fleet, self.request
         sites = np.ones(len(fleet.sites), dtype=bool)
-        if request.sites:
-            sites = np.isin(fleet.sites.names.astype(str), request.sites)
-        if request.artifact_sites:
-            sites &= np.isin(fleet.sites.names.astype(str), request.artifact_sites)
+        for names in (request.sites, request.artifact_sites):
+            if names:
+                rows = [fleet.sites.index_by_name.get(name, -1) for name in names]
+                sites &= np.isin(np.arange(len(sites)), rows)
         if request.storage in fleet.storage.index_by_path:
             row = fleet.storage.index_by_path[request.storage]
             sites &= np.arange(len(sites)) == fleet.storage.site[row]
@@ -279,6 +279,8 @@ class Eligibility:
 
     def _launching(self) -> Bools:
         constants, request = self.cluster.constants, self.request
+        if not constants.any_closed and not self.is_local:
+            return self.cooled
         good = np.ones(len(self.cluster.fleet.sites), dtype=bool)
         if request.data_site:
             away = self.cluster.fleet.sites.names != request.data_site

@@ -119,10 +119,11 @@ def why_not(eligibility: Eligibility, wanting: list[Reason]) -> Choice | list[Re
 
     ``wanting`` are reasons that are known already.
     """
-    never = _never(eligibility)
-    if never:
+    inventory = _inventory(eligibility)
+    never = _never(eligibility, inventory)
+    if never or inventory is None:
         return never
-    lack = _Lack(eligibility, _inventory(eligibility).most_open)
+    lack = _Lack(eligibility, inventory.most_open)
     found = lack.found()
     if not isinstance(found, list):
         missed, found = found, []
@@ -136,9 +137,10 @@ def why_not(eligibility: Eligibility, wanting: list[Reason]) -> Choice | list[Re
 
 def missed(eligibility: Eligibility) -> Choice | None:
     """Return the place that a search has missed, if any: :func:`why_not` without the reasons."""
-    if _never(eligibility):
+    inventory = _inventory(eligibility)
+    if inventory is None or _never(eligibility, inventory):
         return None
-    found = _Lack(eligibility, _inventory(eligibility).most_open).choice()
+    found = _Lack(eligibility, inventory.most_open).choice()
     if found is None or eligibility.congested(found.selection.by_node):
         return None
     return found
@@ -185,38 +187,46 @@ class _Inventory:
     most_open: Draw
 
 
-def _inventory(eligibility: Eligibility) -> _Inventory:
-    """Return the supply of the fleet for a request, made once for all that want it alike."""
+def _inventory(eligibility: Eligibility) -> _Inventory | None:
+    """Return the supply of the fleet for a request, made once for all that want it alike.
+
+    None where it has no GPU of any of its models.
+    """
     request, draws = eligibility.request, eligibility.draws
+    if not draws:
+        return None
     memo, key = eligibility.cluster.constants.memo, (
         "inventory", eligibility.key, draws, request.gpus_per_node, request.required,
     )  # fmt: skip
     found = memo.get(key)
     if not isinstance(found, _Inventory):
         cooled = [_all(eligibility, draw, eligibility.cooled) for draw in draws]
+        is_cooled, most_open = any(gpus.any() for gpus in cooled), draws[0]
+        if len(draws) > 1:
+            most_open = max(draws, key=lambda draw: _total(eligibility, draw, eligibility.open))
         found = memo[key] = _Inventory(
-            any(_total(eligibility, draw, eligibility.named) for draw in draws),
-            any(gpus.any() for gpus in cooled),
+            is_cooled or any(_total(eligibility, draw, eligibility.named) for draw in draws),
+            is_cooled,
             max(_best(eligibility, gpus)[0] for gpus in cooled),
-            max(draws, key=lambda draw: _total(eligibility, draw, eligibility.open)),
+            most_open,
         )
     return found
 
 
-def _never(eligibility: Eligibility) -> list[Reason]:
+def _never(eligibility: Eligibility, inventory: _Inventory | None) -> list[Reason]:
     """Return why not even an empty fleet could place it."""
     request = eligibility.request
     models = ", ".join(request.models) or "any model"
     need = float(request.min_gpus)
-    if not eligibility.draws or not _inventory(eligibility).is_named:
+    if inventory is None or not inventory.is_named:
         where = _where(request)
         sentence = f"needs {request.told(request.min_gpus)} of {models}; there are none{where}"
         return [Reason(ReasonToken.HARDWARE_MISMATCH, need, 0.0, request.unit, None, sentence)]
-    if not _inventory(eligibility).is_cooled:
+    if not inventory.is_cooled:
         wanted = " or ".join(request.cooling)
         sentence = f"needs {wanted} cooling; no GPU of {models} has it{_where(request)}"
         return [Reason(ReasonToken.COOLING_MISMATCH, need, 0.0, request.unit, None, sentence)]
-    best, least = _inventory(eligibility).best, request.least_gpus
+    best, least = inventory.best, request.least_gpus
     if best < least:
         within = _WITHIN[request.required]
         sentence = f"needs {request.told(least)} {within}; the most there are is {best}"

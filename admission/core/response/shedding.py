@@ -97,29 +97,27 @@ def ranked(candidates: Iterable[Candidate]) -> list[Candidate]:
     return sorted(candidates, key=lambda each: (each.tier, -each.watts_per_lost_gpu_s, each.key))
 
 
-def rank_by_watts_per_lost_work(running: Iterable[Running], now: float) -> list[Running]:
-    """Return running jobs in the order in which they give way, by their reserved power.
+def rank_by_watts_per_lost_work(running: Sequence[Running], now: float) -> Ints:
+    """Return places in ``running`` in the order in which these give way, by their reserved power.
 
-    Deterministic: of two that are alike the name decides.
+    As :func:`ranked`, of jobs of one tier. Deterministic: of two that are alike the name decides.
     """
-    by_key = {each.request.key: each for each in running}
-    return [by_key[each.key] for each in ranked(_of(each, now) for each in by_key.values())]
-
-
-def _of(running: Running, now: float) -> Candidate:
-    placement = running.placement
-    lost = lost_gpu_s(
-        gpus=len(placement.gpus),
-        started_at=running.started_at,
-        last_checkpoint_at=running.last_checkpoint_at,
-        now=now,
+    keys = [each.request.key for each in running]
+    by_key = np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.int64)
+    watts = np.array([each.placement.total_w for each in running])
+    lost = np.array(
+        [
+            lost_gpu_s(
+                gpus=len(each.placement.gpus),
+                started_at=each.started_at,
+                last_checkpoint_at=each.last_checkpoint_at,
+                now=now,
+            )
+            for each in running
+        ]
     )
-    return Candidate(
-        key=running.request.key,
-        nodes=placement.nodes,
-        watts=placement.peak_w,
-        lost_gpu_s=lost,
-    )
+    worth = watts / np.maximum(lost, _LEAST_LOST_GPU_S)
+    return by_key[np.argsort(-worth[by_key], kind="stable")]
 
 
 # --- Who goes -------------------------------------------------------------------------------------
