@@ -501,6 +501,11 @@ class Cluster:
         fleet these are few.
         """
         topology, rack = self.topology, self.fleet.nodes.rack[nodes]
+        if len(nodes) == 1:
+            # Most gangs stand on one node.
+            rows, shares = topology.shares_of(rack.item())
+            more_w = watts.item()
+            return (rows, more_w * shares) if more_w > 0.0 else (_NO_ROWS, _NO_WATTS)
         firsts = np.flatnonzero(np.append(True, rack[1:] != rack[:-1]))
         racks, rack_w = rack[firsts], np.add.reduceat(watts, firsts)
         if len(racks) <= _FEW_RACKS:

@@ -110,6 +110,19 @@ class Topology:
         """The row after the last of each kind of limit."""
         return [each.first + each.count for each in self.kinds]
 
+    def shares_of(self, rack: int) -> tuple[Ints, Floats]:
+        """Return the limits that carry some of the watts of a rack, in order, and their shares."""
+        found = self._shares_of.get(rack)
+        if found is None:
+            terms = np.array(sorted(self.terms[rack]), dtype=np.float64).reshape(-1, 2)
+            rows, shares = terms[terms[:, 1] > 0.0].T
+            found = self._shares_of[rack] = rows.astype(np.int64), shares.copy()
+        return found
+
+    @cached_property
+    def _shares_of(self) -> dict[int, tuple[Ints, Floats]]:
+        return {}
+
     def named(self, row: int) -> tuple[Scope, str]:
         """Return where a limit lies, and what it is in words: "pdu s1/pdu-1 alone if … fails"."""
         found = self._named.get(row)
