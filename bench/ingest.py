@@ -2,9 +2,9 @@
 
 The load comes from a process of its own (``python -m lab load``), whose CPU is told apart. Batches
 of racks (64 GPUs) and of nodes (8 GPUs) come as fast as the server takes them; then a backlog is
-drained that was pushed while no worker ran; then 100,000 GPUs push each ten seconds for a minute.
-The ceiling is psycopg's binary COPY of the same rows, prepared beforehand, into a table of the same
-shape on the same server, which has the machine to itself.
+drained that was pushed while no writer could begin; then 100,000 GPUs push each ten seconds for a
+minute. The ceiling is psycopg's binary COPY of the same rows, prepared beforehand, into a table of
+the same shape on the same server, which has the machine to itself.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -189,33 +189,42 @@ def _values_per_row() -> int:
 
 
 def drain_backlog(stack: Stack, token: str, rows: int = BACKLOG_ROWS) -> float:
-    """Return the rows/s at which a stream is drained that was filled while the worker stood still.
+    """Return the rows/s at which a stream is drained that was filled while no writer could begin.
 
-    From the moment at which the worker goes on to the commit of the last row. Each batch is pushed
-    once, so that none is a duplicate, which would cost less.
+    From the moment at which one may to the commit of the last row. Each batch is pushed once, so
+    that none is a duplicate, which would cost less.
     """
-    from telemetry import stream
+    from telemetry import stream, tasks
+    from telemetry.writer import only_one
 
     steps = rows // GPUS
     readings = Readings(GPUS, start_s=time.time() - (steps + 1) * STEP_S)
     agents = enroll_agents(stack.url, token, readings, RACK_GPUS)
     agents.encode(readings.steps(steps))
     batches = steps * len(agents.names)
-    worker = stack.family("worker")
-    for process in worker:
-        process.suspend()
-    try:
+    with _writers_kept_out(only_one):
         agents.push(0, steps)
         waiting = stream.backlog(0)
         if not batches <= waiting <= batches * _OTHERS:
             raise RuntimeError(f"{waiting} batches wait in the stream, of {batches} that were sent")
-    finally:
-        began = time.perf_counter()
-        for process in worker:
-            process.resume()
+    began = time.perf_counter()
+    tasks.write.delay(0)
     while stream.backlog(0):
         time.sleep(0.02)
     return steps * GPUS / (time.perf_counter() - began)
+
+
+@contextmanager
+def _writers_kept_out(only_one: Callable[[int], AbstractContextManager[bool]]) -> Iterator[None]:
+    """Hold the lock of the first shard's writer, once the one at work has ended."""
+    end = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < end:
+        with only_one(0) as held:
+            if held:
+                yield
+                return
+        time.sleep(0.02)
+    raise TimeoutError("the writer does not end")
 
 
 # --- A fleet at its pace -------------------------------------------------------------------------

@@ -57,7 +57,8 @@ class KnownFilters(DjangoFilterBackend):  # type: ignore[misc]
     """
 
     def filter_queryset(self, request: Request, queryset: Any, view: Any) -> Any:
-        if getattr(view, "action", "") == "list":
+        # A view without actions is of a list: those of one thing do not filter.
+        if getattr(view, "action", "list") == "list":
             check_names(request.query_params, self._known(request, queryset, view))
         return super().filter_queryset(request, queryset, view)
 

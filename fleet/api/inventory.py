@@ -15,6 +15,7 @@ from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from accounts.edge.parameters import check_names
 from fleet.api.actors import actor_of
 from fleet.inventory import MAX_BYTES, InventoryError, Plan, apply, export, parse, plan, read_state
 from fleet.inventory.describe import as_dict
@@ -140,6 +141,7 @@ class ExportView(APIView):
         responses={(200, "application/yaml"): OpenApiResponse(OpenApiTypes.STR)},
     )
     def get(self, request: Request) -> HttpResponse:
+        check_names(request.query_params, ("format",))
         return HttpResponse(
             export(read_state().rows),
             content_type="application/yaml",

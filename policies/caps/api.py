@@ -12,6 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from accounts.edge.parameters import check_names
 from accounts.permissions import ViewsFleet
 from policies.caps import status
 
@@ -82,8 +83,9 @@ class ControllerView(APIView):
     permission_classes = (ViewsFleet,)
 
     @extend_schema(operation_id="controller", responses=ControllerSerializer)
-    def get(self, _request: Request) -> Response:
+    def get(self, request: Request) -> Response:
         """Return the status of its last round, at most half a minute old."""
+        check_names(request.query_params, ("format",))
         found = status.read()
         if found is None:
             nothing = status.Status(

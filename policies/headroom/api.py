@@ -218,6 +218,7 @@ class ForecastScoresView(APIView):
     )
     def get(self, request: Request) -> Response:
         """How far forecasts of loads were off, by kind of scope and by how far they looked."""
+        check_names(request.query_params, ("hours", "format"))
         hours = _whole(request, "hours", 24, 720)
         found = [
             {

@@ -23,6 +23,7 @@ from rest_framework.views import APIView
 from accounts import visibility
 from accounts.cost import dear
 from accounts.edge.csv_text import csv_response
+from accounts.edge.parameters import check_names
 from accounts.permissions import ViewsFleet, ViewsFleetOrEditsPolicies
 from admission.energy import actions, budgets, demand, reports
 from admission.energy.api.serializers import (
@@ -82,6 +83,7 @@ class EnergyCsvView(APIView):
 
 def _report(request: Request) -> dict[str, object]:
     params = request.query_params
+    check_names(params, ("by", "range", "from", "to", "format"))
     try:
         by = reports.By(params.get("by") or reports.By.PROJECT)
     except ValueError as error:
@@ -135,6 +137,7 @@ def _months(request: Request) -> list[demand.Month]:
     """Return the months that are asked for. Sites are shared: they are for who sees all jobs."""
     if not visibility.sees_all(actor_of(request)):
         raise PermissionDenied("demand charges are of whole sites, shared with other projects")
+    check_names(request.query_params, ("month", "format"))
     now, asked = timezone.now(), request.query_params.get("month")
     if not asked:
         return demand.months(now)

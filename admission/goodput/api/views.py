@@ -56,6 +56,7 @@ class JobGoodputView(APIView):
         """Show where the time of its GPUs went, by cause and attempt."""
         job = get_object_or_404(Job.objects.visible_to(actor_of(request)), name=name)
         params, now = request.query_params, time.time()
+        check_names(params, ("range", "from", "to", "format"))
         try:
             asked = any(params.get(each) for each in ("range", "from", "to"))
             span = spans.parse(params, now) if asked else reading.lived(job, now)

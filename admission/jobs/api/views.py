@@ -22,7 +22,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.cost import dear
-from accounts.edge.parameters import whole_number
+from accounts.edge.parameters import check_names, whole_number
 from accounts.edge.parsers import JSONParser
 from accounts.models import User
 from accounts.permissions import (
@@ -365,7 +365,6 @@ class JobEventsView(SeeingView, generics.ListAPIView[JobEvent]):
     queryset = JobEvent.objects.all()
     serializer_class = JobEventSerializer
     permission_classes = (ViewsFleet,)
-    filter_backends: list[Any] = []
     cursor_ordering = ("-at", "-id")
     veiled_fields = ("text", "data")
 
@@ -461,6 +460,7 @@ class QueueView(APIView):
     )  # fmt: skip
     def get(self, request: Request) -> Response:
         """Show the queue as the last cycle left it. Jobs of other projects have no names."""
+        check_names(request.query_params, ("first", "count", "format"))
         first, count = _window(request)
         last = queue_status.read()
         keys = queue_status.order(first - 1, count)
@@ -626,6 +626,7 @@ class SchedulingClassViewSet(viewsets.GenericViewSet[ClassVersion]):
     @extend_schema(responses=SchedulingClassSerializer(many=True))
     def list(self, request: Request) -> Response:
         """List all classes."""
+        check_names(request.query_params, ("format",))
         return Response(SchedulingClassSerializer(_classes(), many=True).data)
 
     def retrieve(self, request: Request, name: str) -> Response:

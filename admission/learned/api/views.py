@@ -15,6 +15,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 from rest_framework.viewsets import GenericViewSet
 
+from accounts.edge.parameters import check_names
 from accounts.models import User
 from accounts.permissions import ViewsFleet
 from admission.core.allocation.reservation import Rules
@@ -102,5 +103,6 @@ class StartEstimatesView(APIView):
     @extend_schema(responses=StartEstimatesSerializer)
     def get(self, request: Request) -> Response:
         """Return how many starts fell into their estimated ranges."""
+        check_names(request.query_params, ("format",))
         found = forecasts.calibration()
         return Response({"starts": found.starts, "within": found.within, "share": found.coverage})

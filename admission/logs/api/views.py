@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from accounts.edge.parameters import BIGGEST_ID, whole_number
+from accounts.edge.parameters import BIGGEST_ID, check_names, whole_number
 from accounts.permissions import ViewsFleet
 from accounts.visibility import Visibility
 from admission.jobs.models import Job
@@ -49,6 +49,9 @@ class JobLogsView(APIView):
     )  # fmt: skip
     def get(self, request: Request, name: str) -> Response:
         """Show output. Where it is ``pending``, its machine is asked for it: ask again."""
+        check_names(
+            request.query_params, ("phase", "attempt", "rank", "node", "offset", "most", "format")
+        )
         user = actor_of(request)
         job = get_object_or_404(Job.objects.readable_by(user), name=name)
         start = _number(request, "offset", most=BIGGEST_ID // 2)

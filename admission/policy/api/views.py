@@ -11,6 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from accounts.edge.parameters import check_names
 from accounts.edge.parsers import JSONParser
 from accounts.permissions import ViewsFleet, ViewsFleetOrEditsPolicies
 from admission.core import policy
@@ -52,6 +53,7 @@ class AdmissionPoliciesView(APIView):
     )
     def get(self, request: Request) -> Response:
         """List the versions that are not retired, by name, the newest first."""
+        check_names(request.query_params, ("format",))
         rows = AdmissionPolicyVersion.objects.exclude(state=States.RETIRED).defer("text")
         return Response([summary_of(row) for row in rows])
 

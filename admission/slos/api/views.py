@@ -14,6 +14,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from accounts.edge.parameters import check_names
 from accounts.edge.parsers import JSONParser
 from accounts.permissions import ViewsFleet, ViewsFleetOrEditsPolicies
 from admission.slos import document, measuring
@@ -36,6 +37,7 @@ class SlosView(APIView):
     @extend_schema(operation_id="slos_list", responses=SloSerializer(many=True))
     def get(self, request: Request) -> Response:
         """List the objectives in use, with their status."""
+        check_names(request.query_params, ("format",))
         return Response([shown(each) for each in measuring.statuses(timezone.now())])
 
     @extend_schema(request=DraftSerializer, responses={201: SloVersionSerializer})

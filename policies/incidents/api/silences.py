@@ -14,7 +14,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from accounts.edge.parameters import MomentField
+from accounts.edge.parameters import MomentField, check_names
 from accounts.permissions import ViewsFleet, ViewsFleetOrRunsPlaybooks
 from fleet.api.actors import SeeingView, actor_of
 from policies.incidents import actions, declared, visible
@@ -151,6 +151,7 @@ class InhibitionsView(APIView):
     @extend_schema(responses=InhibitionSerializer(many=True))
     def get(self, request: Request) -> Response:
         """Return those in force, as they are declared."""
+        check_names(request.query_params, ("format",))
         return Response(
             [
                 {

@@ -19,6 +19,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from accounts.edge.parameters import check_names
 from accounts.permissions import ViewsFleetOrEditsPolicies, ViewsFleetOrRunsPlaybooks
 from accounts.visibility import Visibility
 from fleet import snapshot
@@ -195,6 +196,7 @@ class EffectiveView(APIView):
     )  # fmt: skip
     def get(self, request: Request) -> Response:
         """List the restrictions on a scope, by kind: the strictest counts, all are shown."""
+        check_names(request.query_params, ("scope_kind", "scope", "format"))
         scope = _scope(request.query_params)
         visibility = Visibility(actor_of(request))
         in_force = visible.in_force(store.in_force(timezone.now()), visibility)

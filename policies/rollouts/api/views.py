@@ -14,6 +14,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from accounts.edge.errors import WrongState
+from accounts.edge.parameters import check_names
 from accounts.edge.parsers import JSONParser
 from accounts.permissions import (
     ViewsFleet,
@@ -52,6 +53,7 @@ class RolloutsView(APIView):
     @extend_schema(operation_id="rollouts_list", responses=RolloutRunSerializer(many=True))
     def get(self, request: Request) -> Response:
         """List rollouts that were started, the newest first."""
+        check_names(request.query_params, ("format",))
         rows = RolloutRun.objects.select_related("version")[:_MOST]
         return Response(RolloutRunSerializer(rows, many=True).data)
 
