@@ -114,7 +114,11 @@ def follow_rules(headroom: Headroom, now: float) -> tuple[int, int]:
 def restrict(book: RestrictionBook[Any], now: datetime) -> None:
     """Hold the restrictions of open episodes, renew those about to expire, and end the rest."""
     counting = RuleEpisode.objects.filter(cleared_at=None).exclude(mode="shadow")
-    effects.keep(book, counting.exclude(restricts=[]), now)
+    effects.keep(book, counting.exclude(restricts=[]).only(*_RESTRICTING), now)
+
+
+#: The fields of an episode that its restrictions are made of (``effects.Episode``).
+_RESTRICTING = ("rule", "scope_kind", "scope_name", "since", "summary", "values", "restricts")
 
 
 # --- Incidents, playbooks, channels --------------------------------------------------------------

@@ -63,7 +63,7 @@ class StoredContext:
 
     @cached_property
     def _about(self) -> tuple[bool | None, str]:
-        """Whether its firing goes on, and who closed its incident. Two queries."""
+        """Whether its firing goes on, and who closed its incident. Two or three queries."""
         about = self.row.incident_id
         incident = None if about is None else Incident.objects.filter(pk=about).first()
         if incident is None:
@@ -114,15 +114,12 @@ def _firings_of(row: PlaybookRun) -> list[IncidentMember]:
     Those of its own rule and place; of one that a person started, those in its place, or all of
     its incident where none is.
     """
-    of_incident = list(IncidentMember.objects.filter(incident=row.incident_id))
-    here = [
-        each
-        for each in of_incident
-        if (each.scope_kind, each.scope_name) == (row.scope_kind, row.scope_name)
-    ]
+    # An incident of a fleet has thousands of members, and each of its runs looks every two seconds.
+    of_incident = IncidentMember.objects.filter(incident=row.incident_id)
+    here = of_incident.filter(scope_kind=row.scope_kind, scope_name=row.scope_name)
     if row.rule:
-        return [each for each in here if each.rule == row.rule]
-    return here or of_incident
+        return list(here.filter(rule=row.rule))
+    return list(here) or list(of_incident)
 
 
 def _told(rows: Sequence[Restriction]) -> dict[int, dict[str, Mapping[str, Any]]]:

@@ -53,12 +53,17 @@ def save_states(before: Mapping[int, RuleState], after: Mapping[int, RuleState])
 # --- Episodes ------------------------------------------------------------------------------------
 
 
+#: The fields of an episode by which it is told whether it goes on.
+_FOLLOWED = ("version_id", "rule", "mode", "scope_kind", "scope_name", "told_fired")
+
+
 def follow_episodes(changes: Changes, fleet: FleetArrays, now: datetime) -> bool:
     """Begin episodes of new firings, end those of old ones; say whether there was any.
 
     By what is so now, not by what has just changed: whatever was missed before is made up for.
     """
-    open_ones = list(RuleEpisode.objects.filter(cleared_at=None))
+    # Not their texts and values: thousands may be open, and this is done every other second.
+    open_ones = list(RuleEpisode.objects.filter(cleared_at=None).only(*_FOLLOWED))
     known = {(row.version_id, row.scope_name): row for row in open_ones}
     firing = {
         (version_id, name): one

@@ -9,11 +9,18 @@ from typing import Any
 
 import pytest
 from django.db import connection, transaction
+from django.db.models.signals import post_init
 
 from accounts.models import AuditEntry, User
 from fleet import snapshot
 from fleet.models import HardwareModel
-from policies.incidents.models import Delivery, Incident, NotificationChannel, TimelineEntry
+from policies.incidents.models import (
+    Delivery,
+    Incident,
+    IncidentMember,
+    NotificationChannel,
+    TimelineEntry,
+)
 from policies.playbooks import directives, runs
 from policies.playbooks.models import Directive, PlaybookRun
 from policies.restrictions.models import Restriction, RestrictionEvent
@@ -180,6 +187,28 @@ def test_once_its_incident_is_over_it_restricts_nothing_more(readings: Readings)
     stage.play(60)
     assert stage.states()["cap"] == stage.states()["stop"] == "skipped"
     assert not Restriction.objects.exists()
+
+
+def test_of_an_incident_of_many_places_a_run_looks_at_its_own(readings: Readings) -> None:
+    incident = make_incident()
+    for place in range(30):
+        IncidentMember.objects.create(
+            incident=incident, key=f"hot-{place}", rule="hot", version=1, severity="critical",
+            scope_kind="rack", scope_name=f"oslo/A{place:02}", since=datetime.now(UTC),
+            fired_at=datetime.now(UTC),
+        )  # fmt: skip
+    stage = start(CAP, incident_id=incident.pk)
+    made: list[str] = []
+
+    def note(instance: IncidentMember, **_details: Any) -> None:
+        made.append(instance.scope_name)
+
+    post_init.connect(note, sender=IncidentMember)
+    try:
+        assert stage.play().state == "waiting"
+    finally:
+        post_init.disconnect(note, sender=IncidentMember)
+    assert set(made) == {RACK.name}
 
 
 def test_an_incident_has_one_run_of_a_playbook_at_a_time(readings: Readings) -> None:
