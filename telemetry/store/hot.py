@@ -99,8 +99,9 @@ _TOTALS = {
 }
 
 
+@cache
 def _total(column: Column, how: str) -> sql.Composable:
-    return _or_null(column, _TOTALS[how].format(sql.Identifier(column.name)))
+    return _written(_or_null(column, _TOTALS[how].format(sql.Identifier(column.name))))
 
 
 def _copied(cursor: Cursor[Any], statement: sql.Composed) -> bytearray:
@@ -138,9 +139,16 @@ def _condition(table: Table, window: Window, ids: Sequence[int] | IdRange | None
     return sql.SQL("{} AND {} = ANY({}::int[])").format(span, key, sql.Literal(list(ids)))
 
 
+@cache
 def _never_null(column: Column) -> sql.Composable:
     name = sql.Identifier(column.name)
-    return name if column.pg_type == "timestamptz" else _or_null(column, name)
+    return _written(name if column.pg_type == "timestamptz" else _or_null(column, name))
+
+
+def _written(part: sql.Composable) -> sql.SQL:
+    """Return a part of statements as its text: to put it together takes a while each time."""
+    text: Any = part.as_string()
+    return sql.SQL(text)
 
 
 def _or_null(column: Column, value: sql.Composable) -> sql.Composable:

@@ -6,7 +6,7 @@ missing. All that is here is pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -33,6 +33,22 @@ class Field:
     def told(self) -> Array:
         """The values without those of readings that failed."""
         return np.where(self.count > 0, self.value, np.nan)
+
+    @staticmethod
+    def of(fields: Sequence[Field], make: Callable[[list[Array]], Array]) -> Field:
+        """Return what ``make`` makes of each part of ``fields``, once where parts are the same.
+
+        Of roll-ups least and greatest values are the values themselves, unless they are asked for.
+        """
+        made: dict[tuple[int, ...], Array] = {}
+        found = []
+        for part in _PARTS:
+            arrays = [getattr(each, part) for each in fields]
+            key = tuple(map(id, arrays))
+            if key not in made:
+                made[key] = make(arrays)
+            found.append(made[key])
+        return Field(*found)
 
     def spread(self, places: Array, length: int) -> Field:
         """Return the values at ``places`` among ``length`` rows; others are missing."""
@@ -95,7 +111,7 @@ class Points:
     def at(self, places: Array | slice) -> Points:
         """Return the rows at ``places``."""
         fields = {
-            name: Field(*(getattr(each, part)[places] for part in _PARTS))
+            name: Field.of([each], lambda parts: parts[0][places])
             for name, each in self.fields.items()
         }
         return Points(self.t[places], self.width_s[places], self.cadence_s[places], fields)
@@ -124,13 +140,7 @@ class Points:
 def concatenate(parts: Sequence[Points], names: Iterable[str]) -> Points:
     """Return the rows of ``parts``, which follow each other in time."""
     whole = {
-        name: Field(
-            *(
-                np.concatenate([getattr(each.fields[name], part) for each in parts])
-                for part in _PARTS
-            )
-        )
-        for name in names
+        name: Field.of([each.fields[name] for each in parts], np.concatenate) for name in names
     }
     return Points(
         np.concatenate([part.t for part in parts]),

@@ -277,7 +277,9 @@ def _field(rows: Columns, name: str, tier: Tier, *, is_power: bool) -> Field:
         for stat, other in (("min", value), ("max", value), ("p95", nothing))
     )
     readings = rows[READINGS].astype("f8")
-    count = as_float(rows[f"{name}_n"]) if f"{name}_n" in rows else nothing
+    if f"{name}_n" not in rows:
+        return Field(value, least, greatest, p95, readings)
+    count = as_float(rows[f"{name}_n"])
     return Field(value, least, greatest, p95, np.where(np.isnan(count), readings, count))
 
 

@@ -33,6 +33,15 @@ def make_points(
     )
 
 
+def test_what_is_the_same_for_a_field_is_cut_and_joined_once() -> None:
+    points = make_points([0, 10, 20], power_w=[5, 1, 9])
+    for found in (points.at(np.array([0, 2])), concatenate([points, points], ["power_w"])):
+        each = found.fields["power_w"]
+        assert each.least is each.greatest is each.p95 is each.value
+        assert each.count is not each.value
+    assert points.at(slice(1, 3)).fields["power_w"].value.tolist() == [1, 9]
+
+
 _VALUES = st.lists(st.none() | st.floats(-1e6, 1e6), min_size=1, max_size=200)
 
 
