@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
 
@@ -32,7 +34,7 @@ from telemetry.directory import AgentScope, Names, names_of
 from telemetry.rows import LAYOUT, Packed, Unjudged
 from telemetry.stream import Message
 
-__all__ = ["Agreed", "agree", "find", "forget", "known", "unknown_layout"]
+__all__ = ["Agreed", "agree", "find", "forget", "known", "learn", "unknown_layout"]
 
 #: Layouts of one agent. It has one at a time; each but the newest goes with an agent's restart.
 _MOST_OF_ONE = 8
@@ -139,17 +141,39 @@ def find(scope: AgentScope, layout_id: bytes) -> Agreed:
     names = names_of(snapshot.current())
     found = known(scope, layout_id)
     if found is None:
-        layout = _kept(scope, layout_id)
-        naming.check_boot_id(scope, layout.boot_id)
-        if _refused_jobs(layout, scope):
-            raise unknown_layout()
-        found = _looked_up(layout, scope, names)
+        found = _admitted(_kept(scope, layout_id), scope, names)
     elif found.names is names and found.scope == scope:
         return found
     else:
         found = _looked_up(found.layout, scope, names)
     _know(layout_id, found)
     return found
+
+
+def learn(wanted: Collection[tuple[AgentScope, bytes]]) -> None:
+    """Look up those of many agents' layouts that are new to this process, all together.
+
+    Few queries and one round trip to Redis. What cannot be is left to :func:`find`, which says why.
+    """
+    new = [(scope, layout_id) for scope, layout_id in wanted if known(scope, layout_id) is None]
+    if not new:
+        return
+    pipe = stream.connection().pipeline(transaction=False)
+    for scope, layout_id in new:
+        pipe.hget(_key(scope), layout_id.hex())
+    kept = [(*each, _decoded(body)) for each, body in zip(new, pipe.execute(), strict=True) if body]
+    naming.learn([naming.Brought(scope, each.boot_id, each.jobs) for scope, _, each in kept])
+    names = names_of(snapshot.current())
+    for scope, layout_id, layout in kept:
+        with suppress(BatchError):
+            _know(layout_id, _admitted(layout, scope, names))
+
+
+def _admitted(layout: Layout, scope: AgentScope, names: Names) -> Agreed:
+    naming.check_boot_id(scope, layout.boot_id)
+    if _refused_jobs(layout, scope):
+        raise unknown_layout()
+    return _looked_up(layout, scope, names)
 
 
 def _refused_jobs(layout: Layout, scope: AgentScope) -> list[BatchError]:
@@ -164,6 +188,10 @@ def _kept(scope: AgentScope, layout_id: bytes) -> Layout:
     kept = cast(bytes | None, stream.connection().hget(_key(scope), layout_id.hex()))
     if kept is None:
         raise unknown_layout()
+    return _decoded(kept)
+
+
+def _decoded(kept: bytes) -> Layout:
     return msgspec.msgpack.decode(kept, type=Layout)
 
 

@@ -129,7 +129,7 @@ def look_at_rows(body: bytes, scope: AgentScope, received_at: float) -> Checked:
 
 def learn(batches: Iterable[Looked]) -> None:
     """Give the names of many batches their rows together: then :func:`admit` asks little more."""
-    naming.learn([(each.batch, each.packed, each.scope) for each in batches])
+    naming.learn([naming.Brought.by(each.batch, each.packed, each.scope) for each in batches])
 
 
 def admit(looked: Looked) -> Checked:

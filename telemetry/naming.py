@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from django.conf import settings
@@ -27,6 +28,7 @@ from telemetry.rows import Packed
 __all__ = [
     "MAX_BOOT_IDS",
     "MAX_NAMES",
+    "Brought",
     "NamesOf",
     "are_jobs_known",
     "are_known",
@@ -248,8 +250,24 @@ def are_jobs_known(scope: AgentScope, names: Collection[str]) -> bool:
     return not names or placed.are_here(scope, _jobs.unknown(scope.agent_id, names))
 
 
-def learn(batches: Collection[tuple[TelemetryBatch, Packed, AgentScope]]) -> None:
-    """Give new names of many batches their rows, with few queries for all of them together.
+@dataclass(frozen=True)
+class Brought:
+    """Names that an agent brings, but for those of jobs whose progress it reports."""
+
+    scope: AgentScope
+    boot_id: str
+    jobs: Collection[str]
+    mounts: Collection[MountName] = ()
+
+    @classmethod
+    def by(cls, batch: TelemetryBatch, packed: Packed, scope: AgentScope) -> Brought:
+        """Return those of a batch, with its rows in ``packed``."""
+        jobs = set(packed.jobs) - _reported(batch)
+        return cls(scope, batch.boot_id, jobs, packed.mounts)
+
+
+def learn(brought: Iterable[Brought]) -> None:
+    """Give new names of many agents their rows, with few queries for all of them together.
 
     What is left to be looked at stays unknown, and is for :func:`check`: names for which there is
     no room, and jobs that are reported on or that are Headroom's own.
@@ -257,12 +275,12 @@ def learn(batches: Collection[tuple[TelemetryBatch, Packed, AgentScope]]) -> Non
     boot_ids: dict[int, set[str]] = {}
     mounts: dict[int, set[str]] = {}
     jobs: dict[int, set[str]] = {}
-    for batch, packed, scope in batches:
-        agent_id = scope.agent_id
-        boot_ids.setdefault(agent_id, set()).update(_boot_ids.unknown(agent_id, [batch.boot_id]))
-        unsure = _jobs.unknown(agent_id, packed.jobs) - _reported(batch)
-        jobs.setdefault(agent_id, set()).update(unsure - placed.here(scope, unsure))
-        for mount in packed.mounts:
+    for each in brought:
+        agent_id = each.scope.agent_id
+        boot_ids.setdefault(agent_id, set()).update(_boot_ids.unknown(agent_id, [each.boot_id]))
+        unsure = _jobs.unknown(agent_id, each.jobs)
+        jobs.setdefault(agent_id, set()).update(unsure - placed.here(each.scope, unsure))
+        for mount in each.mounts:
             unknown = _mounts.unknown(mount.node_id, [mount.name])
             mounts.setdefault(mount.node_id, set()).update(unknown)
     _boot_ids.admit_all(boot_ids)

@@ -9,7 +9,8 @@ log and their note on the Agents page from ``telemetry.views``.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
@@ -71,9 +72,19 @@ def take_new(posts: Sequence[Post]) -> list[bytes | Untaken]:
 
     Raises what the database raises.
     """
+    agreements.learn([*_layouts_of(posts)])
     looked = _look_at(posts, _look)
     intake.learn(each for each in looked if isinstance(each, Looked))
     return _take([_if_allowed(each) for each in looked])
+
+
+def _layouts_of(posts: Sequence[Post]) -> Iterator[tuple[AgentScope, bytes]]:
+    """Yield the agents of batches of rows, with the ids of their layouts."""
+    for post in posts:
+        if post.content_type == layouts.CONTENT_TYPE:
+            # One that cannot be read is refused when it is looked at.
+            with suppress(Exception):
+                yield agent_of(post.authorization), decompress(post.body, post.encoding)[:16]
 
 
 def _look_at(

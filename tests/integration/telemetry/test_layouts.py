@@ -23,7 +23,7 @@ from headroom.contracts import (
     encode_batch,
 )
 from headroom.layouts import CONTENT_TYPE, HEADER_BYTES, Encoder, Layout, layout_of
-from telemetry import agreements, stream
+from telemetry import agreements, naming, stream
 from telemetry.ingest import batches
 from telemetry.ingest.batches import Post, Untaken
 from telemetry.models import IngestPosition
@@ -381,6 +381,24 @@ def test_good_rows_ask_no_database_and_those_new_to_a_process_go_another_way(
     assert batches.take_all([post]) == [Untaken.NEW_NAMES]
     assert isinstance(batches.take_new([post])[0], bytes)
     assert isinstance(batches.take_all([post])[0], bytes)
+
+
+def test_layouts_that_are_new_to_a_process_cost_few_queries_together(source: Source) -> None:
+    posts = []
+    for number in range(7):
+        batch = make_batch("agent-1", "n1", 1, boot_id=f"life-{number}", job=f"slurm-{number}")
+        body = rows_of(encoder_of(source, batch), batch)
+        posts.append(Post(f"Bearer {source.token}", CONTENT_TYPE, "", body))
+    unknown = struct.pack("16s", b"nobody's") + posts[0].body[16:]
+    posts.append(Post(f"Bearer {source.token}", CONTENT_TYPE, "", unknown))
+    # As a process that has just been started.
+    agreements.forget()
+    naming.invalidate()
+    with CaptureQueriesContext(connection) as asked:
+        answers = batches.take_new(posts)
+    assert [isinstance(answer, bytes) for answer in answers] == [*[True] * 7, False]
+    assert len(asked) < 15
+    assert all(isinstance(answer, bytes) for answer in batches.take_all(posts[:7]))
 
 
 def test_the_status_goes_along_and_the_last_error_stays(source: Source) -> None:
