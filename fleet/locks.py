@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from django.db import connection
 
-__all__ = ["held", "only_one", "wait_until_commit"]
+__all__ = ["only_one", "wait_until_commit"]
 
 
 @contextmanager
@@ -26,20 +26,6 @@ def only_one(*keys: int) -> Iterator[bool]:
         if held:
             with connection.cursor() as cursor:
                 cursor.execute(f"SELECT pg_advisory_unlock({places})", keys)
-
-
-def held(key: int) -> set[int]:
-    """Return the second keys of the locks of two keys that are held, the first of which is key."""
-    with connection.cursor() as cursor:
-        cursor.execute(_HELD, [key])
-        return {second for (second,) in cursor.fetchall()}
-
-
-_HELD = """
-SELECT objid::int FROM pg_locks
-WHERE locktype = 'advisory' AND granted AND classid = %s AND objsubid = 2
-  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-"""
 
 
 def wait_until_commit(key: int, of: str | None = None) -> None:

@@ -7,7 +7,6 @@ told so; the stream may therefore lose everything at any time and no reading is 
 from __future__ import annotations
 
 import hashlib
-import math
 import threading
 import zlib
 from collections.abc import Mapping, Sequence
@@ -27,8 +26,6 @@ from telemetry.rows import LAYOUT, Packed
 #: does no harm, since only one gets the lock; one too few leaves readings unseen for this long.
 WRITING_TTL_S = 3
 _FORWARDING = "telemetry:inbox:asked"
-#: What a writer's sign of relief says.
-_ASKED, _THERE = b"asked", b"there"
 #: Messages that are read in one go.
 _READ_COUNT = 100
 
@@ -268,10 +265,6 @@ def _writing(shard: int) -> str:
     return f"telemetry:{shard}:writing"
 
 
-def _relief(shard: int) -> str:
-    return f"telemetry:{shard}:relief"
-
-
 def _durable(shard: int) -> str:
     return f"telemetry:{shard}:durable"
 
@@ -481,27 +474,6 @@ def ask_for_forward() -> bool:
     """Return True where nobody has asked for the inbox to be forwarded in the last second."""
     forget_if_clock_was_set_back(_FORWARDING, 1)
     return bool(connection().set(_FORWARDING, 1, nx=True, ex=1))
-
-
-def ask_for_relief(shard: int, within_s: float) -> None:
-    """Note that the writer at work stays until the next one says that it is there."""
-    connection().set(_relief(shard), _ASKED, ex=math.ceil(within_s))
-
-
-def is_relieved(shard: int) -> bool:
-    """Return whether the next writer has said that it is there."""
-    return connection().get(_relief(shard)) == _THERE
-
-
-def relieve(shard: int) -> bool:
-    """Say that the next writer is there. False where the one at work asked for none."""
-    return bool(connection().set(_relief(shard), _THERE, xx=True, keepttl=True))
-
-
-def say_begun(shard: int) -> None:
-    """Note that the next writer is at work, and nobody waits for one."""
-    connection().delete(_relief(shard))
-    say_writing(shard)
 
 
 def say_done(shard: int) -> None:

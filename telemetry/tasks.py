@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -28,7 +27,7 @@ from telemetry.lemons import watch
 from telemetry.limits import store as limits
 from telemetry.sql import PositionsMoved
 from telemetry.trust import metrics as trust_metrics
-from telemetry.writer import BYTES_PER_ROUND, MESSAGES_PER_ROUND, Writer, at_work, only_one
+from telemetry.writer import BYTES_PER_ROUND, MESSAGES_PER_ROUND, Writer, only_one
 
 log = structlog.get_logger(__name__)
 
@@ -44,13 +43,8 @@ _NOT_ABOUT_MESSAGES = (
     redis.RedisError,
     PositionsMoved,
 )
-#: A writer that has work is relieved after this long, or gives way to a shard that has none.
+#: A writer that has work gives way to other tasks after this long.
 _BUDGET_S = 10.0
-#: If nobody has come by then, it gives way to all other tasks.
-_GRACE_S = 8.0
-#: The next writer waits for so long at most, until the one at work has ended its round.
-_ROUND_S = 5.0
-_POLL_S = 0.02
 #: Whether the worker is to end, for its processes, which do not hear of it by themselves.
 _stopping = multiprocessing.RawValue("b", 0)
 #: Between rounds that leave nothing behind, wait for messages to share the next commit: so many
@@ -69,69 +63,23 @@ def _stop(**_details: Any) -> None:
 @shared_task
 def write(shard: int) -> None:
     """Empty the stream of ``shard``, and stay for messages of the next second."""
-    with _in_turn(shard) as held:
+    with only_one(shard) as held:
         if not held:
             return
-        stream.say_begun(shard)
         try:
             _write_for_a_while(shard)
         finally:
             stream.say_done(shard)
     # Messages that came after the last look found the sign that a writer was at work.
-    if not stream.is_relieved(shard) and stream.ask_for_writer(shard):
+    if stream.ask_for_writer(shard):
         write.delay(shard)
 
 
-@contextmanager
-def _in_turn(shard: int) -> Iterator[bool]:
-    """Hold the shard's lock; if its writer asks for relief, once it has ended its round.
-
-    The value is False where another process holds it.
-    """
-    end = time.monotonic() + _ROUND_S
-    while True:
-        with only_one(shard) as held:
-            if held or time.monotonic() > end or not stream.relieve(shard):
-                yield held
-                return
-        time.sleep(_POLL_S)
-
-
-class _Shift:
-    """How long a writer stays: until the next is there, so that readings never wait for a process.
-
-    Between two writers they would wait behind whatever decides and was asked for before.
-    """
-
-    def __init__(self, shard: int) -> None:
-        self._shard = shard
-        self._began = time.monotonic()
-        self._has_asked = False
-
-    def is_over(self) -> bool:
-        """Say whether the writer is to end. Asks for the next one, once."""
-        lasted_s = time.monotonic() - self._began
-        if lasted_s < _BUDGET_S:
-            return False
-        if lasted_s > _BUDGET_S + _GRACE_S or _another_waits():
-            return True
-        if not self._has_asked:
-            self._has_asked = True
-            stream.ask_for_relief(self._shard, _GRACE_S)
-            write.delay(self._shard)
-        return stream.is_relieved(self._shard)
-
-
-def _another_waits() -> bool:
-    """Say whether messages wait on a shard that has no writer."""
-    waiting = {each for each in range(settings.TELEMETRY_SHARDS) if stream.backlog(each)}
-    return settings.TELEMETRY_SHARDS > 1 and bool(waiting - at_work())
-
-
 def _write_for_a_while(shard: int) -> None:
-    work, shift = Writer(shard), _Shift(shard)
+    work = Writer(shard)
+    end = time.monotonic() + _BUDGET_S
     last_found = time.monotonic()
-    while time.monotonic() - last_found < _IDLE_S and not shift.is_over():
+    while time.monotonic() < end and time.monotonic() - last_found < _IDLE_S:
         if _stopping.value:
             break
         stream.say_writing(shard)

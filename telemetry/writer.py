@@ -58,11 +58,6 @@ def only_one(shard: int) -> AbstractContextManager[bool]:
     return locks.only_one(_LOCK_CLASS, shard)
 
 
-def at_work() -> set[int]:
-    """Return the shards that have a writer now."""
-    return locks.held(_LOCK_CLASS)
-
-
 class Writer:
     """Empties one shard's stream, round by round."""
 

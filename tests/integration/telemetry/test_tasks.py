@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -59,22 +57,15 @@ def test_a_drain_leaves_the_work_to_the_one_that_has_the_lock(
 ) -> None:
     source.push(make_batch("agent-1", "n1"))
     # The lock is the other session's, as it is when a worker of another machine drains.
-    with _taken_by_another():
-        tasks.write(0)
-        assert stream.backlog(0) == 1
-    tasks.write(0)
-    assert stream.backlog(0) == 0
-
-
-@contextmanager
-def _taken_by_another() -> Iterator[None]:
-    """Have the first shard's lock held by another session."""
     parameters = connection.get_connection_params()
     names = ("host", "port", "user", "password", "dbname")
     with psycopg.connect(**{name: parameters[name] for name in names}) as other:
         other.execute("SELECT pg_advisory_lock(%s, 0)", [0x48454144])
-        yield
+        tasks.write(0)
+        assert stream.backlog(0) == 1
         other.execute("SELECT pg_advisory_unlock(%s, 0)", [0x48454144])
+    tasks.write(0)
+    assert stream.backlog(0) == 0
 
 
 def test_the_lock_is_given_back(source: Source) -> None:
@@ -106,92 +97,6 @@ def test_a_drain_of_a_worker_that_is_to_end_leaves_the_rest_to_the_next(
     tasks.write(0)
     assert stream.backlog(0) == 0
     assert stored_rows() == 16
-
-
-class TestRelief:
-    """A writer whose time is up while more and more comes."""
-
-    @pytest.fixture(autouse=True)
-    def rounds(self, source: Source, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-        """The seqs that came, one for each round. Whoever is here for 20 of them is the last."""
-        monkeypatch.setattr(tasks, "_BUDGET_S", 0.0)
-        real, seqs = Writer.step, [1]
-
-        def step(self: Any, limit: int = 1) -> int:
-            done = real(self, limit)
-            seqs.append(seqs[-1] + 1)
-            source.push(make_batch("agent-1", "n1", seqs[-1]))
-            monkeypatch.setattr(tasks._stopping, "value", int(len(seqs) > 20))
-            return done
-
-        source.push(make_batch("agent-1", "n1", 1))
-        monkeypatch.setattr(Writer, "step", step)
-        yield seqs
-        monkeypatch.setattr(tasks._stopping, "value", 0)
-
-    def test_it_goes_on_until_the_next_one_is_there(
-        self, rounds: list[int], asked: list[int], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(tasks, "_GRACE_S", 600.0)
-        real = stream.say_writing
-
-        def say_writing(shard: int) -> None:
-            real(shard)
-            if len(rounds) == 5:
-                assert stream.relieve(shard)  # the next one has a process, and finds the lock taken
-
-        monkeypatch.setattr(stream, "say_writing", say_writing)
-        asked.clear()
-        tasks.write(0)
-        assert len(rounds) == 6
-        assert stored_rows() == 8 * 5
-        # It was asked for once, and nobody after it.
-        assert asked == [0]
-
-    def test_it_gives_way_where_nobody_comes(
-        self, rounds: list[int], asked: list[int], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(tasks, "_GRACE_S", 0.1)
-        asked.clear()
-        tasks.write(0)
-        assert 1 < len(rounds) < 20
-        assert asked == [0, 0]
-
-    def test_it_gives_way_at_once_to_a_shard_that_has_no_writer(
-        self,
-        rounds: list[int],
-        asked: list[int],
-        monkeypatch: pytest.MonkeyPatch,
-        settings: Any,
-    ) -> None:
-        monkeypatch.setattr(tasks, "_GRACE_S", 600.0)
-        settings.TELEMETRY_SHARDS = 2
-        own = stream.shard_of("agent-1")
-        stream.connection().xadd(f"telemetry:{1 - own}", {"m": b"x"})
-        tasks.write(own)
-        assert len(rounds) == 1
-
-    def test_the_next_one_waits_until_the_lock_is_free(
-        self, rounds: list[int], asked: list[int]
-    ) -> None:
-        stream.ask_for_relief(0, 60.0)
-        taken, free = threading.Event(), threading.Event()
-
-        def at_work() -> None:
-            with _taken_by_another():
-                taken.set()
-                while not stream.is_relieved(0):
-                    time.sleep(0.01)
-                free.set()
-
-        with ThreadPoolExecutor(1) as thread:
-            work = thread.submit(at_work)
-            assert taken.wait(60)
-            tasks.write(0)
-            work.result(60)
-        assert free.is_set()
-        assert len(rounds) > 1
-        assert not stream.is_relieved(0)
 
 
 def test_messages_whose_drain_was_lost_are_found_by_beat(source: Source, asked: list[int]) -> None:
