@@ -13,8 +13,7 @@ from django.utils import timezone
 from accounts.models import User
 from accounts.roles import Capability
 from accounts.visibility import Visibility
-from dashboard import scopes, units
-from dashboard.drained import left_on
+from dashboard import restrictions, scopes, units
 from headroom.documents import DocumentError
 from policies import current
 from policies.headroom.columns import FIELDS
@@ -304,7 +303,8 @@ def _effects(runs: Sequence[PlaybookRun], visibility: Visibility) -> dict[str, E
     seen = visibility.data({row.owner: _effect(row, told.get(row.pk, {})) for row in rows})
     for row in rows:
         if row.kind == RestrictionKind.DRAIN and row.state == Restriction.State.IN_FORCE:
-            seen[row.owner] = left_on(row.scope, visibility) or seen[row.owner]
+            left = restrictions.remaining(row, visibility)
+            seen[row.owner] = left.said if left else seen[row.owner]
     return {row.owner: Effect(seen[row.owner], row.version) for row in rows}
 
 

@@ -14,9 +14,10 @@ from django.urls import NoReverseMatch, reverse
 
 from accounts.models import User
 from accounts.visibility import Visibility
+from admission.directives.remaining import Remaining, remaining_in
 from admission.goodput import costs
 from admission.jobs.models import Job
-from dashboard import conditions, scale, units
+from dashboard import conditions, moments, scale, units
 from fleet.snapshot import FleetArrays
 from policies.restrictions import ledger
 from policies.restrictions.actions import owner_of
@@ -456,6 +457,14 @@ def _not_told(found: costs.Cost) -> str:
     said += ["the hour that goes on"] if found.open else []
     said += ["projects that are not yours"] if found.is_own else []
     return ", ".join(said)
+
+
+def remaining(row: Restriction, visibility: Visibility) -> Remaining | None:
+    """Return what still runs where ``row``, which drains a place; None: it is gone. Queries."""
+    try:
+        return remaining_in(row.scope, moments.current().headroom, visibility)
+    except UnknownScope:
+        return None
 
 
 def measures(events: Sequence[RestrictionEvent], cycle: int) -> list[tuple[str, dict[str, Any]]]:

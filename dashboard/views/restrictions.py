@@ -372,6 +372,8 @@ def _detail(
     is_in_force = is_standing and (row.starts_at is None or row.starts_at <= now)
     told = [e for e in events if e.cycle == row.cycle and e.kind in e.ONCE]
     cost, not_known = restrictions.cost(row, cast(User, request.user), now)
+    is_draining = is_in_force and row.kind == RestrictionKind.DRAIN
+    left = restrictions.remaining(row, visibility) if is_draining else None
     context = {
         "row": row,
         "now": now,
@@ -386,6 +388,8 @@ def _detail(
         "controller": controller.of_budget(row.scope)
         if is_in_force and row.kind == RestrictionKind.POWER_BUDGET_W
         else [],
+        "remaining": left,
+        "still": left.jobs[: exports.most(_PAGE_SIZE)] if left else (),
         "is_announced": is_standing and not is_in_force,
         "is_waiting": (
             row.state == Restriction.State.PENDING_APPROVAL or row.pending_value is not None

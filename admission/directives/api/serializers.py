@@ -11,6 +11,7 @@ from admission.core.reasons import ReasonToken
 from admission.core.response.advice import Direction
 from admission.directives.actions import GIVEN_BY_PEOPLE, LONGEST
 from admission.directives.models import Directive, DirectiveEvent
+from admission.directives.remaining import Why
 from admission.jobs.models import Job
 
 DIRECTIONS = [(each.value, each.value) for each in Direction]
@@ -67,6 +68,38 @@ class JobFallbackSerializer(serializers.Serializer[Any]):
 
     state = serializers.ChoiceField(Job.Fallback.choices)
     reason = serializers.CharField(max_length=300)
+
+
+class StillSerializer(serializers.Serializer[Any]):
+    """A job that is still in a place that is being drained."""
+
+    key = serializers.CharField(
+        allow_blank=True, help_text="Job and phase; empty: a job of another project"
+    )
+    project = serializers.CharField(allow_blank=True)
+    gpus = serializers.IntegerField(help_text="Of its GPUs those there")
+    why = serializers.ChoiceField(
+        [(each.value, each.value) for each in Why],
+        help_text="`ending`: it was told to end; `not_told`: it may be stopped, and has not been "
+        "told yet; `stays`: it did not agree to be stopped",
+    )
+    told_at = serializers.DateTimeField(allow_null=True)
+    expected_end_at = serializers.DateTimeField(allow_null=True)
+
+
+class RemainingSerializer(serializers.Serializer[Any]):
+    """What still runs where a restriction drains a place."""
+
+    is_empty = serializers.BooleanField(help_text="It is known that nothing runs there")
+    said = serializers.CharField(help_text="All of it in a sentence")
+    jobs = StillSerializer(many=True, help_text="Those with the most GPUs there first")
+    unowned = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="Nodes on which something runs that no job of Headroom holds",
+    )
+    silent = serializers.ListField(
+        child=serializers.CharField(), help_text="Nodes that nobody hears of"
+    )
 
 
 class AdviceReasonSerializer(serializers.Serializer[Any]):

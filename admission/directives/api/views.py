@@ -29,11 +29,17 @@ from admission.directives.api.serializers import (
     JobDirectiveSerializer,
     JobDirectiveWithdrawSerializer,
     JobFallbackSerializer,
+    RemainingSerializer,
 )
 from admission.directives.models import Directive
+from admission.directives.remaining import remaining_in
 from admission.jobs import catalog
 from admission.jobs.models import Job
 from fleet.api.actors import actor_of
+from policies import current
+from policies.restrictions.kinds import RestrictionKind
+from policies.restrictions.models import Restriction
+from policies.scopes import UnknownScope
 
 if TYPE_CHECKING:
     pass
@@ -126,6 +132,25 @@ class JobFallbackView(APIView):
             job, Fallback(body["state"]), actor_of(request), why=body["reason"], now=timezone.now()
         )
         return Response({"state": job.fallback_state, "reason": body["reason"]})
+
+
+class RestrictionRemainingView(APIView):
+    """What still runs where a restriction drains a place."""
+
+    permission_classes = (ViewsFleet,)
+
+    @extend_schema(responses=RemainingSerializer, operation_id="restriction_remaining_retrieve")
+    def get(self, request: Request, pk: int) -> Response:
+        """Say what still runs where this ``drain`` is: whose it is, and why. 404 of other kinds."""
+        visibility = Visibility(actor_of(request))
+        drains = Restriction.objects.seen_by(visibility).filter(kind=RestrictionKind.DRAIN)
+        row = get_object_or_404(drains, pk=pk)
+        headroom = current.headroom(timezone.now().timestamp())
+        try:
+            found = remaining_in(row.scope, headroom, visibility)
+        except UnknownScope as gone:
+            raise Http404 from gone
+        return Response(RemainingSerializer(found).data)
 
 
 class JobAdviceView(APIView):

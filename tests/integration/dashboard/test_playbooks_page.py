@@ -9,6 +9,8 @@ from django.test import Client
 
 from accounts.models import AuditEntry
 from accounts.roles import Role
+from admission.allocation import open_attempts
+from dashboard import moments
 from policies.documents import life
 from policies.headroom import live
 from policies.playbooks import builtin
@@ -195,12 +197,23 @@ class TestTruth:
     def test_a_drain_says_who_is_still_there_and_why(self, fleet: SmallFleet) -> None:
         responder = client_of(Role.RESPONDER)
         run = make_run(make_playbook(DRAINS))
+        text = opened(responder, f"/runs/{run.pk}/")
+        assert "oslo-a01-n1, oslo-a01-n2 are at work, for no job of Headroom" in text
+        fleet.report(power_w=70.0, util=0.0)
+        forget()
         assert "nothing runs there any more" in opened(responder, f"/runs/{run.pk}/")
         node = sorted(fleet.nodes_of("oslo/A01"))[0]
         for name, asks in (("stays", {}), ("leaves", {"preemptible": True})):
             job = make_job(name, state="running", asks=asks)
             make_attempt(job.phases.get(), {node: [0]}, racks=["oslo/A01"])
+        forget()
         text = opened(responder, f"/runs/{run.pk}/")
         assert "2 jobs still there" in text
-        assert "stays of vision may not be stopped, and runs to its end" in text
-        assert "leaves of vision has been told to save and stop" in text
+        assert "stays/train of vision may not be stopped, and runs to its end" in text
+        assert "leaves/train of vision may be stopped, and has not been told yet" in text
+
+
+def forget() -> None:
+    """Have pages look anew at what they keep for some seconds."""
+    moments.invalidate()
+    open_attempts.invalidate()
