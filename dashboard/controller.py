@@ -47,8 +47,7 @@ def of_fleet(site: str = "") -> list[Line]:
         return []
     lines = [_in_all(found)] if found.capped else []
     over = [each for each in found.budgets if each.is_over and _is_in(site, each)]
-    # What would be exceeded only if something failed comes after what is.
-    over.sort(key=lambda each: (each.is_failover, not each.is_unkept, -each.over_w))
+    over.sort(key=_urgency)
     lines += [_over(each) for each in over[:_MOST]]
     if len(over) > _MOST:
         rest = over[_MOST:]
@@ -70,21 +69,42 @@ def _is_in(site: str, each: Held) -> bool:
     return not site or each.scope.partition(" ")[2].partition("/")[0] == site
 
 
-def of_scopes(scopes: Collection[str]) -> list[Line]:
+def _urgency(each: Held) -> tuple[bool, bool, bool, float]:
+    """What is exceeded comes first, and of that what caps do not keep; what would be if something
+    failed comes after what is.
+    """
+    return not each.is_over, each.is_failover, not each.is_unkept, -each.over_w
+
+
+def of_scopes(scopes: Collection[str], *, most: int | None = None) -> list[Line]:
     """Return what is held below each of ``scopes``, and which of them are exceeded.
 
-    Of racks among them also which GPUs are held for their heat.
+    Of racks among them also which GPUs are held for their heat. ``most``: of so many budgets, the
+    most urgent first; others are counted.
     """
     found = status.read()
     if found is None:
         return []
-    budgets = [each for each in found.budgets if each.scope in scopes]
-    lines = [_over(each) if each.is_over else _held(each) for each in budgets if _tells(each)]
+    budgets = [each for each in found.budgets if each.scope in scopes and _tells(each)]
+    if most is not None:
+        budgets.sort(key=_urgency)
+    shown, rest = budgets[:most], budgets[most:] if most is not None else []
+    lines = [_over(each) if each.is_over else _held(each) for each in shown]
+    if rest:
+        lines.append(_counted(rest))
     hot = [each for each in found.heated if any(f"rack {rack}" in scopes for rack in each.racks)]
     lines += [_heated(each) for each in hot[:_MOST]]
     if len(hot) > _MOST:
         lines.append(Line(f"so are {units.count(len(hot) - _MOST, 'other GPU')} for their heat"))
     return lines
+
+
+def _counted(rest: Collection[Held]) -> Line:
+    over = sum(each.is_over and not each.is_failover for each in rest)
+    said = f", {over} of them over" if over else ""
+    return Line(
+        f"{units.count(len(rest), 'other budget')} of places that it is about{said}", over > 0
+    )
 
 
 def of_budget(scope: Scope) -> list[Line]:

@@ -36,6 +36,9 @@ __all__ = ["act", "end_silence", "incident", "incident_panel", "page", "panel"]
 
 _LIST = "dashboard/panels/incidents.html"
 _ONE = "dashboard/panels/incidents_one.html"
+#: Of what the controller does about an incident so many budgets are told of; and of so many of its
+#: firings it is looked for.
+_MOST_BUDGETS, _MOST_FIRINGS = 5, 1000
 _PAGE_SIZE = 50
 #: Names to choose an assignee from.
 _MOST_PEOPLE = 500
@@ -148,12 +151,20 @@ def _one(request: HttpRequest, row: Incident) -> tuple[str, str, dict[str, str],
         "entries": happened,
         "entries_total": row.timeline.count(),
         "runs": playbooks.runs_of(row.pk, user),
-        "controller": [] if row.is_over else controller.of_scopes({str(row.scope)}),
+        "controller": [] if row.is_over else _held(row),
         "may_run": user.can(Capability.RUN_PLAYBOOKS),
         "is_over": row.is_over,
         "now": now,
     }
     return _ONE, reverse("live-incident", args=[row.pk]), {}, context
+
+
+def _held(row: Incident) -> list[controller.Line]:
+    """Return what the controller does about an incident: for its own scope, and all that fire."""
+    firing = row.members.filter(cleared_at=None, dismissed=False)
+    named = firing.order_by("pk").values_list("scope_kind", "scope_name")[:_MOST_FIRINGS]
+    scopes = {f"{kind} {name}" for kind, name in named}
+    return controller.of_scopes({str(row.scope), *scopes}, most=_MOST_BUDGETS)
 
 
 def _rule_url(name: str) -> str:

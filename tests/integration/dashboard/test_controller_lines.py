@@ -14,6 +14,7 @@ from policies.caps import status
 from policies.caps.status import Heated, Held, Status
 from tests.builders.accounts import api_client
 from tests.builders.fleet import SmallFleet
+from tests.builders.policies import open_incident
 
 pytestmark = pytest.mark.django_db
 
@@ -113,6 +114,42 @@ def test_where_nothing_may_be_touched_it_is_said_whose_load_it_is_and_who_can(
     )
     assert controller.of_scopes({"zone oslo/hall-1"}) == [line]
     assert controller.of_scopes({"zone bergen/hall-1"}) == []
+
+
+def test_an_incident_says_it_of_all_places_that_fire_and_not_of_its_site_alone(
+    viewer: Client, small: SmallFleet
+) -> None:
+    racks = ("rack oslo/A01", "rack oslo/A02")
+    incident = open_incident(*racks, rule="rack-power")
+    assert incident.scope_kind == "site"
+    publish(
+        held(racks[0], gives_way="agreed"),
+        held(racks[1], gpus=0, taken_w=0.0, over_w=900.0, short_w=900.0, deaf=8),
+        held("zone oslo/hall-1"),
+    )
+    page = viewer.get(f"/incidents/{incident.pk}/").content.decode()
+    over = (
+        "rack oslo/A02 is over its budget by 0.9 kW, and caps do not keep it: agents of 8 GPUs"
+        " below it set no caps: whoever runs those nodes can let them"
+    )
+    held_line = "rack oslo/A01: held by the controller, 8 GPUs capped, 1.2 kW taken"
+    # What somebody has to do something about comes first.
+    assert 0 < page.index(over) < page.index(held_line)
+    assert "zone oslo/hall-1" not in page
+
+
+def test_of_many_places_that_fire_the_most_urgent_are_told_and_the_others_counted(
+    small: SmallFleet,
+) -> None:
+    scopes = [f"rack oslo/A{n:02}" for n in range(1, 9)]
+    publish(*(held(each, over_w=100.0 * n) for n, each in enumerate(scopes)))
+    lines = controller.of_scopes(scopes, most=2)
+    assert [line.text.partition(":")[0] for line in lines] == [
+        "rack oslo/A08 is over its budget by 0.7 kW",
+        "rack oslo/A07 is over its budget by 0.6 kW",
+        "6 other budgets of places that it is about, 5 of them over",
+    ]
+    assert lines[-1].is_bad
 
 
 def test_no_owner_is_blamed_where_all_caps_are_at_their_lowest(small: SmallFleet) -> None:
