@@ -24,7 +24,7 @@ __all__ = ["Line", "above_rack", "of_fleet", "of_part", "of_scopes"]
 _MOST = 3
 #: The fields of headroom that say what is drawn of a budget, and the budget.
 _POWER = ("power_drawn_w", "power_budget_w")
-_DRAWN = {ScopeKind.ZONE: ("cooling_load_w", "cooling_capacity_w")}
+_DRAWN = {ScopeKind.ZONE: ("cooling_drawn_w", "cooling_capacity_w")}
 _GIVES_WAY = {
     "agreed": "jobs that agreed to be slower give way",
     "unmanaged": "load of no known owner gives way",

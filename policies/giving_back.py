@@ -94,7 +94,7 @@ def _over(headroom: Headroom, back_w: Floats) -> Iterator[tuple[float, str]]:
     of_zone = np.bincount(
         zone[in_zone], weights=of_rack[in_zone], minlength=len(fleet.zones)
     ).astype(np.float64)
-    yield from _places(headroom, ScopeKind.ZONE, of_zone, "cooling_load_w", "cooling_capacity_w")
+    yield from _places(headroom, ScopeKind.ZONE, of_zone, "cooling_drawn_w", "cooling_capacity_w")
 
 
 def _places(

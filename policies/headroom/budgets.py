@@ -77,8 +77,7 @@ def drawn_w(now: Quantities) -> ByKind:
     by_kind: ByKind = {
         kind: now.powers[kind].drawn_w for kind in KINDS if kind is not ScopeKind.ZONE
     }
-    zones_w = sum_by(by_kind[ScopeKind.RACK], now.fleet.racks.zone, len(now.fleet.zones))
-    return {**by_kind, ScopeKind.ZONE: zones_w}
+    return {**by_kind, ScopeKind.ZONE: now.zone_drawn_w}
 
 
 def budget_w(now: Quantities) -> ByKind:

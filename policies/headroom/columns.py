@@ -112,8 +112,10 @@ THERMAL = {
 COOLING = {
     "cooling_capacity_w": _double("W", "Heat that the zone carries away"),
     "cooling_load_w": _double("W", "Heat of its racks: their committed load"),
+    "cooling_drawn_w": _double("W", "That heat without what is reserved and not drawn yet"),
     "cooling_headroom_w": _double("W", "Capacity less load"),
     "cooling_use": _double("", "Load as a share of the capacity"),
+    "cooling_drawn_use": _double("", "What is drawn as a share of the capacity"),
     "supply_c": _double("°C", "Supply temperature that the inventory states"),
 }
 INLET = {"inlet_c": _double("°C", "Warmest reading of a temperature meter; NaN: no fresh one")}

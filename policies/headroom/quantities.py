@@ -132,6 +132,12 @@ class Quantities:
         return sum_by(self.powers[ScopeKind.RACK].load_w, fleet.racks.zone, len(fleet.zones))
 
     @cached_property
+    def zone_drawn_w(self) -> Floats:
+        """That heat without what is reserved and not drawn yet, W."""
+        fleet = self.fleet
+        return sum_by(self.powers[ScopeKind.RACK].drawn_w, fleet.racks.zone, len(fleet.zones))
+
+    @cached_property
     def zone_capacity_w(self) -> Floats:
         """Heat that each cooling zone may have, by its capacity or by a restriction, W."""
         return self.limits.budget_of(ScopeKind.ZONE, self.fleet.zones.capacity_w)

@@ -227,8 +227,10 @@ def _zone_columns(now: Quantities) -> Columns:
     return {
         "cooling_capacity_w": capacity_w,
         "cooling_load_w": load_w,
+        "cooling_drawn_w": now.zone_drawn_w,
         "cooling_headroom_w": capacity_w - load_w,
         "cooling_use": ratio(load_w, capacity_w),
+        "cooling_drawn_use": ratio(now.zone_drawn_w, capacity_w),
         "supply_c": now.fleet.zones.supply_c,
     }
 

@@ -39,7 +39,7 @@ SETTLES_S = 15.0
 READS = 3
 #: The kinds of scopes of what surges, and the columns of headroom that say how full they are.
 KINDS = {
-    "zone": ("zone", "cooling_load_w", "cooling_capacity_w"),
+    "zone": ("zone", "cooling_drawn_w", "cooling_capacity_w"),
     "rack": ("rack", "power_drawn_w", "power_budget_w"),
     "feed": ("power_domain", "failover_load_w", "power_budget_w"),
 }
