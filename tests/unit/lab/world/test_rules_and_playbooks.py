@@ -4,7 +4,8 @@ What goes wrong lasts for 40 minutes and is over then. All else is as on a serve
 budgets, the controller holds what runs, and jobs that agreed to it start low. What the controller
 can hold no rule sees, so where a rule is about a budget, nodes are somebody else's and the policy
 leaves their load alone: half of them, under a budget that falls a tenth below what the controller
-was seen to hold. Zones are on trial without a controller, and jobs start wherever GPUs are free.
+was seen to hold. Zones and hot racks are on trial without a controller, and jobs start wherever
+GPUs are free.
 Bars, set before the first run:
 
 - A run that succeeded did so while its rule was clear.
@@ -77,7 +78,7 @@ CASES = [
     Case("rack-power", _set("rack_budget_share", 0.41), others=0.5),
     Case("feed-power", _set("domain_budget_share", 0.24, 1), others=0.5),
     Case("cooling-capacity", fleet={"cooling_share": 0.6}, is_loose=True),
-    Case("throttling", _set("supply_offset_c", 26.0)),
+    Case("throttling", _set("gpu_resistance_factor", 2.0), is_loose=True),
     Case("inlet-heat", _set("supply_offset_c", 18.0)),
     Case("feed-loss", _set("domain_lost", 1.0, 1)),
     Case("site-silent", _set("site_isolated", 1.0, 0)),
@@ -188,6 +189,17 @@ def test_its_exit_implies_clear_without_swing_and_it_is_undone_when_over(case: C
     assert not proof.policing.runs
     assert not proof.policing.episodes
     assert [row.owner for row in proof.policing.leases if row.owner != CAP_OWNER] == []
+
+
+@pytest.mark.slow
+def test_heat_that_the_controller_holds_is_left_to_it() -> None:
+    proof = Proof(Case("throttling", _set("gpu_resistance_factor", 1.3)))
+    proof.world.run(ENDS_S)
+    assert "throttling" not in {rule for rule, _ in proof.fired}
+    assert "clock_cap_mhz" not in {row.kind for row in proof.policing.leases}
+    # It had something to do.
+    twin = proof.world.twin
+    assert (twin.cap_w < twin.parts.power_limit_w).mean() > 0.1
 
 
 def test_a_bad_gpu_is_found_and_its_run_is_not_over_while_it_stays_bad() -> None:
