@@ -127,6 +127,15 @@ class Excess:
         times, every = zip(*kept, (now, watts), strict=True)
         return Excess(times, every, host_share)
 
+    def known_now(self, places: Bools) -> Excess:
+        """Return it with no less of ``places`` than now.
+
+        What was assumed of GPUs that are heard again hid as much of what their budgets carry.
+        """
+        now = self.watts[-1]
+        watts = tuple(np.where(places, np.maximum(each, now), each) for each in self.watts)
+        return replace(self, watts=watts)
+
     @property
     def usual_w(self) -> Floats:
         """The median of what is known, or what it has come to and stays, W by budget."""
@@ -135,15 +144,19 @@ class Excess:
         return np.asarray(np.maximum(np.median(watts, axis=0), watts[late].min(axis=0)))
 
 
-def steadied(budgets: Budgets, plant: Plant, excess: Excess, now: float) -> tuple[Budgets, Excess]:
+def steadied(
+    budgets: Budgets, plant: Plant, excess: Excess, now: float, heard: Ints
+) -> tuple[Budgets, Excess]:
     """Return budgets whose loads follow the readings of GPUs, and the excess to go on with.
 
     GPUs and meters are read at times of their own, seconds apart. When caps take effect GPUs show
     it first, and what meters still have looks like a load that no cap can reach; when load goes up
-    the other way round.
+    the other way round. ``heard`` are GPUs that were silent until now.
     """
     by_gpus_w = _drawn_by(plant, budgets.reach)
     noted = excess.noted(budgets.load_w - by_gpus_w, now, float(plant.host_share.mean()))
+    if len(heard):
+        noted = noted.known_now(budgets.reach.of_gpus(np.ones(len(heard)), plant.rack[heard]) > 0.0)
     return replace(budgets, load_w=by_gpus_w + noted.usual_w), noted
 
 

@@ -175,12 +175,12 @@ def look(
     units = units_of(held, headroom, may_cap, unmanaged, resting, memory.units.since, comes_to_rest)
     heat_w, warmth = limited_by_heat(headroom, memory.warmth)
     plant = plant_of(headroom, heat_w, memory.ordered_w)
-    budgets, excess = steadied(budgets_of(headroom), plant, memory.excess, headroom.at)
-    idle_w = np.nan_to_num(headroom.fleet.gpus.idle_w)
-    budgets = without_ended(budgets, plant, comes_to_rest, idle_w)
     fresh = headroom.summary.gpus.fresh
     known = memory.fresh if len(memory.fresh) == len(fresh) else fresh
     heard = np.flatnonzero(fresh & ~known)
+    budgets, excess = steadied(budgets_of(headroom), plant, memory.excess, headroom.at, heard)
+    idle_w = np.nan_to_num(headroom.fleet.gpus.idle_w)
+    budgets = without_ended(budgets, plant, comes_to_rest, idle_w)
     before = without_new(memory.units, plant, units, budgets.reach, heard)
     asked = asked_sites(headroom, budgets)
     found, paused = held_with_pauses(
