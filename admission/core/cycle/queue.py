@@ -136,8 +136,8 @@ class Queue:
         self._sooner: list[tuple[Ending, float]] = []
         #: made when it is first asked for, for the order of the last round
         self._ranks: dict[str, int] | None = None
-        #: the same: the first with something kept that another passes, by how much later
-        self._passed: dict[float, float] = {}
+        #: the same: the places of all in a later order, by how much later
+        self._places: dict[float, Ints] = {}
         #: by key, of those that wait when the cycle begins
         self._columns = Columns.of(snapshot.pending, snapshot.now)
         self.users = {each.request.key: each.user for each in snapshot.pending}
@@ -612,19 +612,39 @@ class Queue:
             if its_rank < rank
         )
 
+    def is_passed(self, pending: Pending, rank: int, later_s: float) -> bool:
+        """Say whether one behind a job that waits, or would, is ahead of it ``later_s`` later.
+
+        Of those for whom something is kept: what the job has now goes to that one then.
+        """
+        behind = [each for each in self._ranks_kept_for() if each > rank]
+        if not behind:
+            return False
+        if rank < len(self.order) and self.order.pending[rank] is pending:
+            place = self._places_then(later_s)
+            return any(place[each] < place[rank] for each in behind)
+        _, _, then = self.order_with(pending, later_s)
+        return then > rank
+
     def _first_passed(self, later_s: float) -> float:
         """Return the rank of the first with something kept that another passes by then, or inf."""
-        ranks = sorted({*self._room_kept_for().values(), *self.quotas.kept_for().values()})
+        ranks = self._ranks_kept_for()
         if not ranks:
             return math.inf
-        if later_s not in self._passed:
+        place = self._places_then(later_s)
+        ahead = np.maximum.accumulate(np.argsort(place))
+        return next((rank for rank in ranks if ahead[place[rank]] > rank), math.inf)
+
+    def _ranks_kept_for(self) -> list[int]:
+        return sorted({*self._room_kept_for().values(), *self.quotas.kept_for().values()})
+
+    def _places_then(self, later_s: float) -> Ints:
+        """Return by rank the place of each in the order as it is ``later_s`` later."""
+        if later_s not in self._places:
             then = self._ordered(self.order.columns, self.now + later_s).pending
             now_at = {id(each): at for at, each in enumerate(self.order.pending)}
-            ahead = np.maximum.accumulate([now_at[id(each)] for each in then])
-            place = {now_at[id(each)]: at for at, each in enumerate(then)}
-            passed = (rank for rank in ranks if ahead[place[rank]] > rank)
-            self._passed[later_s] = next(passed, math.inf)
-        return self._passed[later_s]
+            self._places[later_s] = np.argsort([now_at[id(each)] for each in then])
+        return self._places[later_s]
 
     def _give_back(self, behind: Sequence[tuple[Request, Placement]]) -> None:
         """Open the quotas, and the places that restrictions close, that jobs behind have taken."""

@@ -188,7 +188,9 @@ class _Search:
         What costs others comes after all that does not.
         """
         found: list[Counterfactual] = []
-        if self._after.is_settled_before(self.rank, _NEXT_S):
+        if self._after.is_settled_before(self.rank, _NEXT_S) and not self._after.is_passed(
+            self.pending, self.rank, _NEXT_S
+        ):
             found = self._starting_now()
         if (later := self._later()) is not None:
             found.append(later)
