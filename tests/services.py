@@ -62,8 +62,12 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
 
 
 def pytest_collection_finish() -> None:
-    """Look for garbage from here on, and leave alone the tests, which are there to the end."""
+    """Look for garbage from here on, and leave alone the tests, which are there to the end.
+
+    As seldom as a worker does: it takes a tenth of what unit tests take else.
+    """
     gc.freeze()
+    gc.set_threshold(20_000, 20, 100)
     gc.enable()
 
 
