@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from functools import cache
 from typing import Any, ClassVar
@@ -210,15 +210,24 @@ class ApiToken(models.Model):
 
     @classmethod
     def opened_by(cls, secret: str) -> ApiToken | None:
-        """Return the usable token with this secret, with its user. One query.
+        """Return the usable token with this secret, with its user. One query."""
+        return cls.opened_by_any([secret]).get(secret)
+
+    @classmethod
+    def opened_by_any(cls, secrets: Iterable[str]) -> dict[str, ApiToken]:
+        """Return the usable tokens by their secrets, with their users. One query.
 
         It is asked with each request; to have the ORM put it together costs more than its answer.
         """
+        digests = {tokens.digest(secret): secret for secret in secrets}
         with connection.cursor() as cursor:
-            cursor.execute(_opened_by(), [tokens.digest(secret)])
-            row = cursor.fetchone()
-        if row is None:
-            return None
+            cursor.execute(_opened_by(), [list(digests)])
+            rows = cursor.fetchall()
+        found = (cls._with_user(row) for row in rows)
+        return {digests[bytes(token.digest)]: token for token in found}
+
+    @classmethod
+    def _with_user(cls, row: tuple[Any, ...]) -> ApiToken:
         names = _columns(cls)
         token = cls.from_db(connection.alias, names, row[: len(names)])
         token.user = User.from_db(connection.alias, _columns(User), row[len(names) :])
@@ -229,7 +238,7 @@ class ApiToken(models.Model):
 _OPENED_BY = """
 SELECT {of_token}, {of_user}
 FROM accounts_apitoken AS token JOIN accounts_user AS owner ON owner.id = token.user_id
-WHERE token.digest = %s AND token.revoked_at IS NULL AND owner.is_active
+WHERE token.digest = ANY(%s) AND token.revoked_at IS NULL AND owner.is_active
     AND (token.expires_at IS NULL OR token.expires_at > now())
 """
 

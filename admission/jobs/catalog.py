@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from admission.policy.reading import compiled
 from policies.documents.life import Kind, Refused
 from policies.documents.models import States
 
-__all__ = ["CLASSES", "Admitted", "as_json", "current", "for_submission"]
+__all__ = ["CLASSES", "Admitted", "as_json", "current", "for_submission", "for_submissions"]
 
 
 def current() -> dict[str, SchedulingClass]:
@@ -44,13 +44,15 @@ SELECT
         SELECT text FROM admission_jobs_classversion WHERE state = 'active' ORDER BY name
     ),
     (SELECT text FROM admission_policy_admissionpolicyversion WHERE state = 'active')
-FROM (SELECT) AS one
+FROM unnest(%s::text[], %s::bool[], %s::bigint[])
+    WITH ORDINALITY AS given (name, is_operator, user_id, place)
 LEFT JOIN admission_jobs_project AS project
-    ON project.name = %(name)s AND (%(is_operator)s OR EXISTS (
+    ON project.name = given.name AND (given.is_operator OR EXISTS (
         SELECT FROM admission_jobs_project_members AS member
-        WHERE member.project_id = project.id AND member.user_id = %(user_id)s
+        WHERE member.project_id = project.id AND member.user_id = given.user_id
     ))
-LEFT JOIN admission_jobs_userlimits AS own ON own.user_id = %(user_id)s
+LEFT JOIN admission_jobs_userlimits AS own ON own.user_id = given.user_id
+ORDER BY place
 """
 _LIMITS = ("max_pending_jobs", "max_pending_phases", "max_phases_per_job", "submissions_per_s")
 
@@ -73,29 +75,38 @@ def for_submission(user: User, project: str) -> Admitted:
     """
     if not user.can(Capability.SUBMIT_JOBS):
         return Admitted(None, current())
-    is_operator = user.can(Capability.EDIT_POLICIES)
-    given: dict[str, str | bool | int] = {
-        "name": project,
-        "is_operator": is_operator,
-        "user_id": user.pk,
-    }
+    return for_submissions([(user, project)])[0]
+
+
+def for_submissions(asked: Sequence[tuple[User, str]]) -> list[Admitted]:
+    """Return the terms of each user, who may submit jobs, and project. One query."""
+    given: list[list[str] | list[bool] | list[int]] = [
+        [project for _, project in asked],
+        [user.can(Capability.EDIT_POLICIES) for user, _ in asked],
+        [user.pk for user, _ in asked],
+    ]
     with connection.cursor() as cursor:
         cursor.execute(_FOR_SUBMISSION, given)
-        key, *values, texts, policy = cursor.fetchone()
+        rows = cursor.fetchall()
+    return [_admitted(user, project, row) for (user, project), row in zip(asked, rows, strict=True)]
+
+
+def _admitted(user: User, project: str, row: tuple[Any, ...]) -> Admitted:
+    key, *values, texts, policy = row
     classes = _with_built_in(texts)
     in_force = (None if policy is None else compiled(policy)) or AdmissionPolicy()
     allowed = in_force.grants.allowed(project, classes.values())
     if key is None:
         return Admitted(None, classes, allowed)
-    row = Project(pk=key, name=project, **dict(zip(_LIMITS, values[:4], strict=True)))
+    found = Project(pk=key, name=project, **dict(zip(_LIMITS, values[:4], strict=True)))
     own = UserLimits(**dict(zip(_LIMITS, values[4:], strict=True)))
-    of_project = Holder("project", key, project, limits_of(row, "project"))
+    of_project = Holder("project", key, project, limits_of(found, "project"))
     of_user = Holder("user", user.pk, user.get_username(), limits_of(own, "user"))
-    if is_operator:
-        return Admitted(row, classes, allowed, (of_project,))
+    if user.can(Capability.EDIT_POLICIES):
+        return Admitted(found, classes, allowed, (of_project,))
     stated = in_force.shares.projects.get(project, Stated()).per_user.of(user.get_username())
     in_project = member_of(key, project, user.pk, user.get_username(), stated)
-    return Admitted(row, classes, allowed, (of_user, in_project, of_project))
+    return Admitted(found, classes, allowed, (of_user, in_project, of_project))
 
 
 def as_json(job_class: SchedulingClass) -> dict[str, Any]:

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
-from typing import Any
 
 import msgspec
-from django.db import connection, models, transaction
+from django.db import transaction
 
 from accounts import audit
-from accounts.models import AuditEntry, User
+from accounts.models import User
 from accounts.roles import Capability
 from admission.core.request import Request
 from admission.jobs import catalog, checks, elements, history, limits, needs
-from admission.jobs.limits import Holder, OverLimit
-from admission.jobs.models import Dependency, Job, JobEvent, Phase, Project
+from admission.jobs.catalog import Admitted
+from admission.jobs.limits import Asked, Holder, OverLimit
+from admission.jobs.models import Dependency, Job, Phase, Project
 from admission.jobs.resolution import Resolved, requests_of
+from admission.jobs.saving import NewJob, save
 from fleet import snapshot
 from headroom.jobs import array, reading
 from headroom.jobs.array import Array
@@ -33,6 +34,8 @@ __all__ = [
     "SpecError",
     "Submitted",
     "prepare",
+    "prepare_on",
+    "rows_of",
     "state_of",
     "submit",
     "try_out",
@@ -59,6 +62,7 @@ class Prepared:
     name: str
     project: Project
     requests: list[Request]
+    user: str
     holders: tuple[Holder, ...]
     #: on other jobs, and all that is not a phase of its own to succeed; without a job
     dependencies: list[Dependency]
@@ -83,13 +87,18 @@ class Prepared:
         found = self.array
         return phases if found is None else phases * elements.most_waiting(found, phases)
 
+    @property
+    def asked(self) -> Asked:
+        """What it asks for, to be held against limits."""
+        return Asked(self.holders, self.user, self.project.pk, self.waiting)
+
 
 @dataclass(frozen=True)
 class Submitted:
     """A submitted job with its phases; not ``created`` where the same submission came before."""
 
     job: Job
-    phases: list[Phase]
+    phases: Sequence[Phase]
     created: bool
 
 
@@ -101,6 +110,13 @@ def prepare(spec: JobSpec, user: User, now: datetime, *, is_new: bool = True) ->
     Raises :class:`SpecError`, and :class:`OverLimit` where it has more phases than a job may have.
     """
     admitted = catalog.for_submission(user, spec.project)
+    return prepare_on(admitted, spec, user, now, is_new=is_new)
+
+
+def prepare_on(
+    admitted: Admitted, spec: JobSpec, user: User, now: datetime, *, is_new: bool = True
+) -> Prepared:
+    """Check a specification on terms that are read already: as :func:`prepare` does."""
     project, classes = admitted.project, admitted.classes
     job_class = classes.get(spec.job_class)
     resolved = None if job_class is None else Resolved(spec, job_class)
@@ -123,7 +139,9 @@ def prepare(spec: JobSpec, user: User, now: datetime, *, is_new: bool = True) ->
         raise SpecError(problems)
     name = spec.name or f"{spec.project}-{''.join(secrets.choice(_LETTERS) for _ in range(8))}"
     requests = requests_of(resolved, name=name, submitted_at=now, user=user.get_username())
-    prepared = Prepared(resolved, name, project, requests, admitted.holders, dependencies)
+    prepared = Prepared(
+        resolved, name, project, requests, user.get_username(), admitted.holders, dependencies
+    )
     limits.check_size(admitted.holders, len(spec.phases), prepared.waiting)
     return prepared
 
@@ -151,6 +169,25 @@ def submit(spec: JobSpec, user: User, *, now: datetime, idempotency_key: str = "
     may_be_late = needs.has_any_of(spec) or (spec.begin_by is not None and spec.begin_by <= now)
     is_again = may_be_late and idempotency_key != "" and _has_earlier(user, idempotency_key)
     prepared = prepare(spec, user, now, is_new=not is_again)
+    new = rows_of(prepared, user, now, idempotency_key)
+    try:
+        with transaction.atomic():
+            is_new = _insert_within_limits(prepared, new)
+    except OverLimit:
+        # What was taken before was counted then.
+        if not idempotency_key or not _has_earlier(user, idempotency_key):
+            raise
+        is_new = False
+    if is_new:
+        return Submitted(new.job, new.phases, created=True)
+    job = _earlier(prepared, user, idempotency_key)
+    first = Phase.objects.filter(job=job).order_by("element", "index")
+    return Submitted(job, list(first[: len(prepared.requests)]), created=False)
+
+
+def rows_of(prepared: Prepared, user: User, now: datetime, idempotency_key: str) -> NewJob:
+    """Return the rows of a job, to be saved."""
+    spec = prepared.resolved.spec
     job = _new_job(prepared, user, now, idempotency_key)
     # The first element of an array: the next cycle makes those that it has room for beside it.
     element = None if prepared.array is None else prepared.array.indices[0]
@@ -161,35 +198,21 @@ def submit(spec: JobSpec, user: User, *, now: datetime, idempotency_key: str = "
     of_job = {"project": spec.project, "job_class": spec.job_class}
     changed = audit.changes(None, state_of(job))
     entry = audit.entry(user, "job.submit", job.name, **of_job, **changed)
-    try:
-        with transaction.atomic():
-            is_new = _insert_within_limits(prepared, job, phases, told, entry)
-    except OverLimit:
-        # What was taken before was counted then.
-        if not idempotency_key or not _has_earlier(user, idempotency_key):
-            raise
-        is_new = False
-    if is_new:
-        return Submitted(job, phases, created=True)
-    job = _earlier(prepared, user, idempotency_key)
-    first = Phase.objects.filter(job=job).order_by("element", "index")
-    return Submitted(job, list(first[: len(prepared.requests)]), created=False)
+    return NewJob(job, phases, told, entry)
 
 
-def _insert_within_limits(
-    prepared: Prepared, job: Job, phases: list[Phase], told: JobEvent, entry: AuditEntry
-) -> bool:
+def _insert_within_limits(prepared: Prepared, new: NewJob) -> bool:
     limits.charge(prepared.holders)
-    limits.check(prepared.holders, job.submitted_by, prepared.project.pk, prepared.waiting)
-    is_new = _save(job, phases, told, entry)
+    limits.check(prepared.asked)
+    (is_new,) = save([new])
     if is_new and prepared.dependencies:
         for each in prepared.dependencies:
-            each.job = job
+            each.job = new.job
             # A need without the name of a job is on a phase of its own.
-            each.on_job = each.on_job if each.on else job
+            each.on_job = each.on_job if each.on else new.job
         Dependency.objects.bulk_create(prepared.dependencies)
         if prepared.array is not None:
-            needs.write_each(job, prepared.array.indices[:1])
+            needs.write_each(new.job, prepared.array.indices[:1])
     return is_new
 
 
@@ -248,84 +271,3 @@ def state_of(job: Job) -> audit.State:
     """Return a job for the audit log, with the digest of its specification in place of it."""
     digest = hashlib.sha256(msgspec.json.encode(job.spec, order="sorted")).hexdigest()
     return {**audit.state(job), "spec": f"sha256:{digest}"}
-
-
-# --- All rows in one statement -------------------------------------------------------------------
-
-# Thousands are submitted within a minute. Row by row, what is written costs more than all else that
-# a submission does together, here and in Postgres.
-_INSERT = """
-WITH job AS (
-    INSERT INTO {jobs} ({job_columns}) VALUES ({job_values}) ON CONFLICT DO NOTHING RETURNING id
-),
-event AS (
-    INSERT INTO {events} (job_id, {event_columns}) SELECT job.id, {event_values} FROM job
-),
-entry AS (
-    INSERT INTO {entries} ({entry_columns}) SELECT {entry_values} FROM job
-)
-INSERT INTO {phases} (job_id, {phase_columns})
-SELECT job.id, given.* FROM job, (VALUES {phase_rows}) AS given
-RETURNING job_id, id, "index"
-"""
-
-
-def _save(job: Job, phases: list[Phase], event: JobEvent, entry: AuditEntry) -> bool:
-    """Save new rows: a job, its phases, its first event, its line in the audit log.
-
-    All of them, and ``job`` and ``phases`` have their keys then; or none, and False, where there
-    is a job of this name or idempotency key. ``phases`` are one at least.
-    """
-    rows = [value for phase in phases for value in _values(phase)]
-    given = [*_values(job), *_values(event), *_values(entry), *rows]
-    with connection.cursor() as cursor:
-        cursor.execute(_statement(len(phases)), given)
-        keys: list[tuple[int, int, int]] = cursor.fetchall()
-    by_index = {phase.index: phase for phase in phases}
-    for job_id, key, index in keys:
-        job.pk = by_index[index].job_id = job_id
-        by_index[index].pk = key
-    return bool(keys)
-
-
-@cache
-def _statement(phases: int) -> str:
-    return _INSERT.format(
-        jobs=Job._meta.db_table,
-        job_columns=_columns(Job),
-        job_values=_places(Job),
-        events=JobEvent._meta.db_table,
-        event_columns=_columns(JobEvent),
-        event_values=_places(JobEvent),
-        entries=AuditEntry._meta.db_table,
-        entry_columns=_columns(AuditEntry),
-        entry_values=_places(AuditEntry),
-        phases=Phase._meta.db_table,
-        phase_columns=_columns(Phase),
-        phase_rows=", ".join([f"({_places(Phase)})"] * phases),
-    )
-
-
-@cache
-def _fields(model: type[models.Model]) -> list[Any]:
-    """Return the fields of a row without its own key and that of its job."""
-    fields = model._meta.concrete_fields
-    return [each for each in fields if not each.primary_key and each.attname != "job_id"]
-
-
-def _columns(model: type[models.Model]) -> str:
-    return ", ".join(f'"{each.column}"' for each in _fields(model))
-
-
-def _places(model: type[models.Model]) -> str:
-    # A value in a SELECT has no column to take its type from. Text is not cast to its length:
-    # that would cut off what an INSERT refuses.
-    kinds = (each.rel_db_type(connection) or "" for each in _fields(model))
-    return ", ".join(f"%s::{'text' if 'char' in kind else kind}" for kind in kinds)
-
-
-def _values(row: models.Model) -> list[Any]:
-    return [
-        each.get_db_prep_save(each.pre_save(row, add=True), connection)
-        for each in _fields(type(row))
-    ]

@@ -13,12 +13,13 @@ from django.conf import settings
 from django.db import DatabaseError, close_old_connections
 
 from accounts import senders
+from admission.jobs.api import posts
 from config import garbage
 from config.door import answers, bodies, metrics
 from config.door.accounting import Bound, Budget, One, Pace, TooMany
 from config.door.agents import Agents
 from config.door.answers import Answer, Application
-from config.door.lanes import Lane, LaneFull, WaitedTooLong
+from config.door.lanes import Job, Lane, LaneFull, Result, WaitedTooLong
 from config.door.orders import Orders, is_for_orders, unknown
 from config.door.polls import Polls
 from config.door.protocol import ProtocolClosed
@@ -26,6 +27,7 @@ from config.door.refusals import Cause, Refused
 from config.door.requests import Environ, Readable, Request
 from config.door.shells import Shells, is_of_shells
 from config.metrics import recorder
+from config.requests import log_short
 from headroom import heartbeat
 from telemetry.ingest import batches
 from telemetry.ingest.errors import unavailable
@@ -55,6 +57,8 @@ LARGE_BODY_BYTES = 64 * 2**20
 LONGEST_BODY_S = 60.0
 #: A batch that finds its lane idle waits so long for others: a group costs each of them less.
 LINGER_S = 0.02
+#: So does a submission: each of a group is one client's, that sends its next when it is answered.
+SUBMISSION_LINGER_S = 0.005
 #: How often the event loop does its chores.
 CHORES_EVERY_S = 1.0
 #: A lane hangs whose threads have all been at one job for longer than this.
@@ -104,8 +108,10 @@ class Door:
         self._pace = Pace(settings.DOOR_BODY_GRACE_S, least_bytes_per_s, LONGEST_BODY_S)
         self._healthy = recorder("healthz", "GET", 200)
         self._accepted = recorder("telemetry", "POST", 202)
-        self._batches = _lane_of_batches("batches", batches.take_all)
-        self._newcomers = _lane_of_batches("newcomers", batches.take_new)
+        self._submitted = recorder("job-list", "POST", 201)
+        self._batches = _lane_of_groups("batches", batches.take_all, LINGER_S)
+        self._newcomers = _lane_of_groups("newcomers", batches.take_new, LINGER_S)
+        self._submissions = _lane_of_groups("submissions", posts.take_all, SUBMISSION_LINGER_S)
         self._agents_lane = _lane("agents", threads=2, room=4096)
         self._pages = _lane("pages", threads=4, room=512)
         self._sign_in = _lane("sign_in", threads=1, room=32)
@@ -133,6 +139,7 @@ class Door:
         return [
             self._batches,
             self._newcomers,
+            self._submissions,
             self._agents_lane,
             self._pages,
             self._viewers,
@@ -227,7 +234,20 @@ class Door:
             self._budget.share() as share,
         ):
             body = await bodies.read(protocol, length, self._pace, share)
+            if _is_submission(request):
+                return await self._submit(request, body)
             return await self._call(lane, request, body)
+
+    async def _submit(self, request: Request, body: bytes) -> Answer:
+        began = time.perf_counter()
+        key = request.headers.get("idempotency-key", "")
+        taken = await self._submissions.do(posts.Post(request.token, key, body, request.address))
+        if taken is None:
+            return await self._call(self._pages, request, body)
+        elapsed_s = time.perf_counter() - began
+        self._submitted(elapsed_s)
+        log_short("POST", posts.PATH, 201, elapsed_s, user_id=taken.user_id, ip=request.address)
+        return Answer(201, posts.HEADERS, taken.body)
 
     async def _ask(self, request: Request, is_conditional: bool) -> Answer:
         environ = request.environ(b"")
@@ -289,15 +309,15 @@ def _lane(name: str, *, threads: int, room: int) -> Lane[Callable[[], Any], Any]
     return Lane(name, _do_each, threads=threads, room=room, afterwards=_finish)
 
 
-def _lane_of_batches(
-    name: str, take: Callable[[Sequence[batches.Post]], list[bytes | batches.Untaken]]
-) -> Lane[batches.Post, bytes | batches.Untaken]:
-    def work(posts: Sequence[batches.Post]) -> list[bytes | batches.Untaken]:
+def _lane_of_groups(
+    name: str, take: Callable[[Sequence[Job]], Sequence[Result]], linger_s: float
+) -> Lane[Job, Result]:
+    def work(group: Sequence[Job]) -> Sequence[Result]:
         # As Django does before each request of its own.
         close_old_connections()
-        return take(posts)
+        return take(group)
 
-    return Lane(name, work, threads=1, room=4096, at_once=64, linger_s=LINGER_S)
+    return Lane(name, work, threads=1, room=4096, at_once=64, linger_s=linger_s)
 
 
 def _do_each(jobs: Sequence[Callable[[], Any]]) -> list[Any]:
@@ -307,6 +327,11 @@ def _do_each(jobs: Sequence[Callable[[], Any]]) -> list[Any]:
 def _finish(result: Any) -> None:
     if isinstance(result, Answer):
         result.finish()
+
+
+def _is_submission(request: Request) -> bool:
+    query = request.scope.query_string
+    return request.is_by_tls and posts.is_one(request.method, request.path, query, request.headers)
 
 
 def _post(request: Request, body: bytes) -> batches.Post:

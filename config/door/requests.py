@@ -86,11 +86,15 @@ class Request:
         return not settings.BEHIND_TLS or self.headers.get("x-forwarded-proto") == "https"
 
     @property
-    def origin(self) -> str:
-        """The address of the sender, by which requests without an agent's token are counted."""
+    def address(self) -> str | None:
+        """The address of the sender."""
         forwarded = self._joined("x-forwarded-for") if settings.PROXY_COUNT else ""
-        address = address_of(forwarded, _host(self.scope.client), settings.PROXY_COUNT)
-        return network_of(address) or ""
+        return address_of(forwarded, _host(self.scope.client), settings.PROXY_COUNT)
+
+    @property
+    def origin(self) -> str:
+        """The network of the sender, by which requests without an agent's token are counted."""
+        return network_of(self.address) or ""
 
     def _joined(self, name: str) -> str:
         return ",".join(value for given, value in self.headers.items() if given == name)

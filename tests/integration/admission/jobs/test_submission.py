@@ -64,9 +64,9 @@ def test_a_submission_is_few_queries(
 ) -> None:
     submit(ada)
     spec = convert(make_spec(*chain("a", "b", "c")))
-    # One that reads; one for each of user and project, one that counts, and one that writes,
+    # One that reads; one that charges user and project, one that counts, and one that writes,
     # between the two that make a transaction of them.
-    with django_assert_num_queries(7):
+    with django_assert_num_queries(6):
         submission.submit(spec, ada, now=now())
 
 
