@@ -198,14 +198,14 @@ def _as_of(attempt: OpenAttempt, now: float) -> OpenAttempt:
 
 
 def _rows(ids: Sequence[int]) -> Iterable[tuple[Any, ...]]:
-    return Attempt.objects.filter(pk__in=ids).order_by().values_list(*_FIELDS) if ids else ()
+    return Attempt.objects.filter(pk__among=ids).order_by().values_list(*_FIELDS) if ids else ()
 
 
 def _placed(ids: Sequence[int], fleet: FleetArrays) -> dict[int, PlacementRows]:
     """Read the placements of attempts, which never change. One query."""
     if not ids:
         return {}
-    rows = Attempt.objects.filter(pk__in=ids).values_list("pk", "placement", "phase__request")
+    rows = Attempt.objects.filter(pk__among=ids).values_list("pk", "placement", "phase__request")
     return {key: _placement_rows(document, request, fleet) for key, document, request in rows}
 
 

@@ -75,7 +75,7 @@ def _write(
         return []
     ids = [row.id for _, row in chosen]
     last = dict(
-        Attempt.objects.filter(phase__in=ids)
+        Attempt.objects.filter(phase_id__among=ids)
         .order_by()
         .values_list("phase")
         .annotate(Max("number"))

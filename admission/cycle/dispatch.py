@@ -34,7 +34,7 @@ def dispatch(attempts: Sequence[Attempt], now: float) -> int:
     query, two where some take artifacts, and those of the executors.
     """
     rows = Attempt.objects.filter(
-        pk__in=[attempt.pk for attempt in attempts],
+        pk__among=[attempt.pk for attempt in attempts],
         state=Attempt.State.DISPATCHED,
         outcome="",
         room_by=None,

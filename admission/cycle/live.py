@@ -210,7 +210,7 @@ class _Requests:
             }
             new = [pk for pk in versions if pk not in known]
             if new:
-                rows = Phase.objects.filter(pk__in=new).values_list("pk", "request")
+                rows = Phase.objects.filter(pk__among=new).values_list("pk", "request")
                 known |= {pk: (versions[pk], msgspec.convert(row, Request)) for pk, row in rows}
             self._known = known
             return {pk: request for pk, (_, request) in known.items()}

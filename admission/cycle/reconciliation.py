@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import structlog
@@ -67,9 +67,13 @@ class Reconciled:
 
 
 class _LastLook:
-    """The time at which this process last compared everything: at its start, it never has."""
+    """The time at which this process last compared everything: at its start, it never has.
+
+    ``offered``: by executor, the attempts that have not begun, and that it has known since then.
+    """
 
     at = -float("inf")
+    offered: ClassVar[dict[str, set[str]]] = {}
 
 
 def reconcile(now: float, *, is_whole: bool = True) -> Reconciled:
@@ -101,15 +105,26 @@ def _reconcile(
     told = {status.key for status in changed}
     mine = Attempt.objects.open().filter(executor=name).order_by("pk")
     if looks_at_all:
+        _LastLook.offered.pop(name, None)
         keys = set(mine.values_list("key", flat=True))
     else:
         dispatched = mine.filter(state=Attempt.State.DISPATCHED, room_by=None)
         to_stop = mine.filter(outcome__in=Attempt.SETTLED)
-        keys = set(executor.missing(list(dispatched.values_list("key", flat=True))))
+        keys = _missing(name, executor, set(dispatched.values_list("key", flat=True)))
         keys |= set(to_stop.values_list("key", flat=True))
     _take_up(executor, changed, sorted(keys - told), now, done)
     if looks_at_all:
         _stop_orphans(executor, now, done)
+
+
+def _missing(name: str, executor: Executor, dispatched: set[str]) -> set[str]:
+    """Return which of ``dispatched`` an executor does not have: only of new ones it is asked."""
+    known = _LastLook.offered.get(name, set()) & dispatched
+    asked = sorted(dispatched - known)
+    missing = set(executor.missing(asked)) if asked else set()
+    # It tells a bounded number: where it tells any, there may be others.
+    _LastLook.offered[name] = known if missing else dispatched
+    return missing
 
 
 def _take_up(
@@ -132,7 +147,7 @@ def _take_up(
 
 def _rows(statuses: Mapping[str, WorkStatus]) -> dict[str, Attempt]:
     """Return the open attempts with the keys of ``statuses``, with their phases. One query."""
-    found = Attempt.objects.open().filter(key__in=statuses).select_related("phase")
+    found = Attempt.objects.open().filter(key__among=statuses).select_related("phase")
     found = found.defer("phase__request")
     return {row.key: row for row in found}
 
@@ -437,16 +452,10 @@ def _withdrawn(row: Attempt) -> int:
 
 def _stop_orphans(executor: Executor, now: float, done: Reconciled) -> None:
     """Stop work whose attempt is over, or does not exist: nothing counts its draw."""
-    alive: Sequence[WorkStatus] = [
-        status for status in executor.adopt() if status.state is not _State.STOPPING
-    ]
-    known = set(
-        Attempt.objects.open()
-        .filter(key__in=[status.key for status in alive])
-        .values_list("key", flat=True)
-    )
-    for status in alive:
-        if status.key not in known:
+    ours = Attempt.objects.open().values_list("key", flat=True)
+    for status in executor.adopt(besides=set(ours)):
+        # Others may have come since.
+        if status.state is not _State.STOPPING and not ours.filter(key=status.key).exists():
             log.warning("work_of_no_attempt", attempt=status.key, state=status.state)
             executor.signal(status.key, SignalKind.STOP, now, why="no attempt asks for it")
             done.orphans += 1

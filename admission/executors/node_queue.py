@@ -8,7 +8,7 @@ asks, and in nothing else. Whoever changes a gang holds the lock of its row, so 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -47,9 +47,10 @@ SELECT new.key, %s, new.work::jsonb, '', '', '[]', 0, 1, 0
 FROM unnest(%s::text[], %s::text[]) AS new (key, work)
 ON CONFLICT DO NOTHING
 """
+# Whoever has it offered knows that it is: that is no change to be told.
 _OFFER = """
 UPDATE admission_executors_gang AS gang
-SET offered_at = %s, power_cap_w = new.cap_w, version = gang.version + 1
+SET offered_at = %s, power_cap_w = new.cap_w, version = gang.version + 1, noted = gang.version + 1
 FROM unnest(%s::bigint[], %s::float8[]) AS new (id, cap_w)
 WHERE gang.id = new.id
 """
@@ -119,13 +120,14 @@ class NodeQueue:
 
     def status(self, keys: Sequence[str]) -> list[WorkStatus]:
         """Return how each is. Two queries."""
-        found = {status.key: status for status in _statuses(Gang.objects.filter(key__in=keys))}
+        asked = Gang.objects.filter(key__among=keys)
+        found = {status.key: status for status in _statuses(asked)}
         unknown = WorkStatusState.UNKNOWN
         return [found.get(key) or WorkStatus(key=key, state=unknown) for key in keys]
 
     def missing(self, keys: Sequence[str]) -> list[str]:
         """Return those of ``keys`` that were not offered to any node. One query."""
-        offered = Gang.objects.filter(key__in=keys).exclude(offered_at=None, ended_at=None)
+        offered = Gang.objects.filter(key__among=keys).exclude(offered_at=None, ended_at=None)
         known = set(offered.values_list("key", flat=True)) if keys else set()
         return [key for key in keys if key not in known][:_MOST]
 
@@ -139,9 +141,12 @@ class NodeQueue:
         with connection.cursor() as cursor:
             cursor.execute(_NOTE, [[s.key for s in statuses], [s.version for s in statuses]])
 
-    def adopt(self) -> list[WorkStatus]:
-        """Return the statuses of all work that is not over. Two queries."""
-        return _statuses(Gang.objects.open().filter(executor=self.name))
+    def adopt(self, besides: Collection[str] = ()) -> list[WorkStatus]:
+        """Return the statuses of all work that is not over. Three queries at most."""
+        mine = Gang.objects.open().filter(executor=self.name)
+        known = set(besides)
+        keys = [key for key in mine.values_list("key", flat=True) if key not in known]
+        return _statuses(mine.filter(key__among=keys)) if keys else []
 
     def follow(self, now: float) -> None:
         """Withdraw gangs that have not come together, give up silent machines, drop old work."""
@@ -196,13 +201,13 @@ def locked(keys: Iterable[str]) -> list[Gang]:
 
 
 def _locked(keys: Iterable[str]) -> GangQuerySet:
-    return Gang.objects.select_for_update().filter(key__in=list(keys)).order_by("pk")
+    return Gang.objects.select_for_update().filter(key__among=keys).order_by("pk")
 
 
 def assignments_of(gangs: Sequence[Gang]) -> dict[int, list[NodeAssignment]]:
     """Return the assignments of gangs that are locked, by gang, in order of rank. One query."""
     found: dict[int, list[NodeAssignment]] = {gang.pk: [] for gang in gangs}
-    for assignment in NodeAssignment.objects.filter(gang__in=gangs).order_by("rank"):
+    for assignment in NodeAssignment.objects.filter(gang_id__among=found).order_by("rank"):
         found[assignment.gang_id].append(assignment)
     return found
 

@@ -8,7 +8,7 @@ releases hundreds. Times are Unix seconds.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -178,8 +178,11 @@ class Executor(Protocol):
     def note(self, statuses: Sequence[WorkStatus]) -> None:
         """Note these as known to the caller, who has written their consequences down."""
 
-    def adopt(self) -> list[WorkStatus]:
-        """Return the statuses of all work that is not over, even if the caller may not know it."""
+    def adopt(self, besides: Collection[str] = ()) -> list[WorkStatus]:
+        """Return the statuses of all work that is not over, even if the caller may not know it.
+
+        Left out is that with the keys ``besides``.
+        """
 
     def follow(self, now: float) -> None:
         """Do the work that is due by the clock: withdraw gangs, give up machines. Once a cycle."""

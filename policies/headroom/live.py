@@ -141,7 +141,7 @@ def _mounts(fleet: FleetArrays) -> Mounts:
 def _replicas(fleet: FleetArrays) -> Replicas:
     """Return how far other sites are behind with the jobs that run. One query; none without any."""
     jobs = placed.jobs()
-    rows = CheckpointFact.objects.filter(job__in=jobs).order_by("job") if jobs else ()
+    rows = CheckpointFact.objects.filter(job__among=jobs).order_by("job") if jobs else ()
     facts = (
         StoreFact(
             job=row.job,

@@ -14,5 +14,6 @@ def begin_anew() -> None:
     """Forget what is kept between cycles, such as an earlier test's fleet."""
     snapshot.fresh()
     reconciliation._LastLook.at = -float("inf")
+    reconciliation._LastLook.offered.clear()
     for each in (registered, open_attempts, live):
         each.invalidate()

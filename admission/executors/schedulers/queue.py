@@ -6,7 +6,7 @@ of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -129,9 +129,11 @@ class SchedulerQueue:
         with connection.cursor() as cursor:
             cursor.execute(_NOTE, [[s.key for s in statuses], [s.version for s in statuses]])
 
-    def adopt(self) -> list[WorkStatus]:
+    def adopt(self, besides: Collection[str] = ()) -> list[WorkStatus]:
         """Return the statuses of all work that is not over. One query."""
-        return _statuses(self._mine().filter(ended_at=None))
+        known = set(besides)
+        found = _statuses(self._mine().filter(ended_at=None))
+        return [status for status in found if status.key not in known]
 
     def follow(self, now: float) -> None:
         """Take leases back under which nothing begins in time; drop what ended long ago.

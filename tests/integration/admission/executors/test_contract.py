@@ -219,6 +219,7 @@ def test_what_is_released_runs_once_however_often_it_is_said(
     assert status(stage, key).started_at is not None
     assert stage.executor.missing([key]) == []
     assert [each.key for each in stage.executor.adopt()] == [key]
+    assert stage.executor.adopt(besides=[key]) == []
 
 
 def test_what_ends_is_told_until_it_is_noted(stage: Stage, fleet: SmallFleet) -> None:

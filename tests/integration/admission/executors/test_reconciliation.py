@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,6 +14,7 @@ from accounts.roles import Role
 from admission.cycle import dispatch
 from admission.executors import runners
 from admission.executors.models import Gang, Hearing, Runner
+from admission.executors.node_queue import NodeQueue
 from admission.executors.protocol import SignalKind
 from admission.executors.registry import executor_of
 from admission.jobs import actions, progress
@@ -131,6 +133,34 @@ def test_a_crash_between_submit_and_release_is_made_good(scene: Scene) -> None:
     assert scene.gang(attempt).state == "held"
     scene.reconcile()
     assert scene.gang(attempt).state == "offered"
+
+
+def test_an_executor_is_asked_once_whether_it_has_what_has_not_begun(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+    missing = NodeQueue.missing
+
+    def noted(self: NodeQueue, keys: Sequence[str]) -> list[str]:
+        asked.append(list(keys))
+        return missing(self, keys)
+
+    monkeypatch.setattr(NodeQueue, "missing", noted)
+    scene.reconcile()
+    attempt = scene.attempt()
+    assert scene.reconcile().dispatched == 1
+    for _ in range(3):
+        assert scene.reconcile().dispatched == 0
+    # The one by which it was found, and the one by which it was there.
+    assert asked == [[attempt.key]] * 2
+
+
+def test_that_it_was_offered_is_nothing_new_to_who_released_it(scene: Scene) -> None:
+    attempt = scene.released()
+    assert executor_of("local").changes() == []
+    scene.machines[0].obey()
+    scene.machines[0].orders()
+    assert [each.key for each in executor_of("local").changes()] == [attempt.key]
 
 
 def test_a_gang_that_does_not_come_together_is_withdrawn_and_placed_again(
