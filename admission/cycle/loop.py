@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 
 import msgspec
 import structlog
+from celery.exceptions import SoftTimeLimitExceeded
 
 from admission.core.cycle.decide import Decisions, Waiting, decide
 from admission.core.cycle.never import Hopeless
@@ -38,6 +39,7 @@ from admission.cycle import (
 )
 from admission.cycle.held_back import status_of
 from admission.cycle.live import CycleInput
+from admission.cycle.reach import Reach
 from admission.directives import actions, step
 from admission.executors.schedulers import news, standing
 from admission.jobs import elements, unlocking
@@ -55,6 +57,7 @@ __all__ = ["Cycle", "cycle_once"]
 log = structlog.get_logger(__name__)
 
 _hopeless = Hopeless()
+_reach = Reach()
 
 #: Of the advisory lock: there is one cycle for a database.
 _LOCK = 0x41444D49
@@ -96,6 +99,7 @@ class _Work:
         self.at = datetime.fromtimestamp(now, UTC)
         self.cycle = Cycle()
         self.holding: Holding | None = None
+        self.has_run_out = False
 
     def run(self) -> Cycle:
         started = time.perf_counter()
@@ -112,6 +116,10 @@ class _Work:
             self._part("directives", lambda: step.step(self.now, self.holding))
         took_s = time.perf_counter() - started
         metrics.CYCLE_SECONDS.observe(took_s)
+        if self.has_run_out:
+            _reach.ran_out()
+        else:
+            _reach.done(took_s)
         return self.cycle
 
     def _part(self, name: str, work: Callable[[], object]) -> None:
@@ -122,9 +130,10 @@ class _Work:
             # Somebody else was faster, and the next cycle sees what they did.
             log.warning("admission_cycle_overtaken", part=name, why=str(exc))
             self.cycle.failed.append(name)
-        except Exception:
+        except Exception as exc:
             log.exception("admission_cycle_part_failed", part=name)
             self.cycle.failed.append(name)
+            self.has_run_out |= isinstance(exc, SoftTimeLimitExceeded)
         failed = name in self.cycle.failed
         metrics.part_done(name, time.perf_counter() - started, failed=failed)
 
@@ -136,7 +145,7 @@ class _Work:
             inputs = live.read_input(self.now)
         self.holding = inputs.holding
         self._part("control", lambda: self._control(inputs))
-        decisions = decide(inputs.snapshot)
+        decisions = decide(_reach.within(inputs.snapshot))
         self.cycle.number = inputs.number + 1
         self.cycle.waiting = len(decisions.waiting)
         self.cycle.running = len(inputs.snapshot.running)

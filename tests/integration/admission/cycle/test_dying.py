@@ -11,10 +11,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from celery.exceptions import SoftTimeLimitExceeded
 from django.db import connection, transaction
 
-from admission.core.cycle.decide import decide
-from admission.cycle import admit, live
+from admission.core.cycle.decide import Decisions, decide
+from admission.core.snapshot import Snapshot
+from admission.cycle import admit, live, loop, reach
 from admission.cycle.loop import Cycle, cycle_once
 from admission.executors.models import Gang
 from admission.jobs import progress
@@ -69,6 +71,28 @@ def test_what_a_cycle_leaves_the_next_one_makes_good(
     assert JobEvent.objects.filter(kind="dispatched").count() == 2
     assert [phase_of(f"job-{n}").state for n in range(2)] == [Phase.State.STARTING] * 2
     assert phase_of("large").reason != ""
+
+
+def test_a_queue_for_which_there_is_no_time_is_worked_off_in_parts(
+    fleet: SmallFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(4):
+        queued(f"job-{number}")
+
+    def slow(snapshot: Snapshot) -> Decisions:
+        if snapshot.tuning.depth > 1:
+            raise SoftTimeLimitExceeded
+        return decide(snapshot)
+
+    monkeypatch.setattr(reach, "_LEAST", 1)
+    monkeypatch.setattr(loop, "_reach", reach.Reach())
+    monkeypatch.setattr(loop, "decide", slow)
+    started = []
+    for _ in range(12):
+        cycle_once(time.time())
+        started.append(Attempt.objects.count())
+    assert started[:3] == [0, 0, 1]
+    assert started[-1] == 4
 
 
 def test_a_part_that_fails_holds_up_no_other(
