@@ -220,7 +220,7 @@ MIDDLEWARE = [
     "config.no_store.NoStoreMiddleware",
     "config.requests.RequestLogMiddleware",
     "telemetry.middleware.IngestMiddleware",
-    "admission.jobs.api.middleware.SubmissionMiddleware",
+    "admission.jobs.api.posts.SubmissionMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",

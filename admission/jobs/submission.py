@@ -32,12 +32,12 @@ __all__ = [
     "OverLimit",
     "Prepared",
     "SpecError",
+    "Submission",
     "Submitted",
     "prepare",
-    "prepare_on",
-    "rows_of",
     "state_of",
     "submit",
+    "submit_all",
     "try_out",
 ]
 
@@ -110,10 +110,10 @@ def prepare(spec: JobSpec, user: User, now: datetime, *, is_new: bool = True) ->
     Raises :class:`SpecError`, and :class:`OverLimit` where it has more phases than a job may have.
     """
     admitted = catalog.for_submission(user, spec.project)
-    return prepare_on(admitted, spec, user, now, is_new=is_new)
+    return _prepare_on(admitted, spec, user, now, is_new=is_new)
 
 
-def prepare_on(
+def _prepare_on(
     admitted: Admitted, spec: JobSpec, user: User, now: datetime, *, is_new: bool = True
 ) -> Prepared:
     """Check a specification on terms that are read already: as :func:`prepare` does."""
@@ -169,7 +169,7 @@ def submit(spec: JobSpec, user: User, *, now: datetime, idempotency_key: str = "
     may_be_late = needs.has_any_of(spec) or (spec.begin_by is not None and spec.begin_by <= now)
     is_again = may_be_late and idempotency_key != "" and _has_earlier(user, idempotency_key)
     prepared = prepare(spec, user, now, is_new=not is_again)
-    new = rows_of(prepared, user, now, idempotency_key)
+    new = _rows_of(prepared, user, now, idempotency_key)
     try:
         with transaction.atomic():
             is_new = _insert_within_limits(prepared, new)
@@ -185,7 +185,7 @@ def submit(spec: JobSpec, user: User, *, now: datetime, idempotency_key: str = "
     return Submitted(job, list(first[: len(prepared.requests)]), created=False)
 
 
-def rows_of(prepared: Prepared, user: User, now: datetime, idempotency_key: str) -> NewJob:
+def _rows_of(prepared: Prepared, user: User, now: datetime, idempotency_key: str) -> NewJob:
     """Return the rows of a job, to be saved."""
     spec = prepared.resolved.spec
     job = _new_job(prepared, user, now, idempotency_key)
@@ -271,3 +271,79 @@ def state_of(job: Job) -> audit.State:
     """Return a job for the audit log, with the digest of its specification in place of it."""
     digest = hashlib.sha256(msgspec.json.encode(job.spec, order="sorted")).hexdigest()
     return {**audit.state(job), "spec": f"sha256:{digest}"}
+
+
+# --- Several at once ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A specification that somebody submits."""
+
+    spec: JobSpec
+    user: User
+    at: datetime
+    idempotency_key: str = ""
+
+
+def submit_all(given: Sequence[Submission]) -> list[NewJob | None]:
+    """Submit jobs; return the rows of each that was taken, and None of each that was left out.
+
+    All are taken in one transaction, in which each costs less than one alone. Only what is plainly
+    right is: whatever else a submission may be (refused, over a limit, a repeated one, one that
+    needs other jobs) is left out, and nothing has become of it: :func:`submit` says what does.
+    """
+    taken: list[NewJob | None] = [None] * len(given)
+    prepared = _all_prepared(given)
+    while prepared:
+        left_out = _insert_all(prepared)
+        if not left_out:
+            break
+        # Nothing was written: of what is left out nothing is to be counted either.
+        prepared = {place: each for place, each in prepared.items() if place not in left_out}
+    for place, (_, new) in prepared.items():
+        taken[place] = new
+    return taken
+
+
+def _all_prepared(given: Sequence[Submission]) -> dict[int, tuple[Prepared, NewJob]]:
+    """Return, by place, what can be submitted without a further look. One query."""
+    plain = {place: each for place, each in enumerate(given) if _is_plain(each)}
+    if not plain:
+        return {}
+    asked = [(each.user, each.spec.project) for each in plain.values()]
+    found: dict[int, tuple[Prepared, NewJob]] = {}
+    names = set()
+    for (place, each), admitted in zip(plain.items(), catalog.for_submissions(asked), strict=True):
+        try:
+            prepared = _prepare_on(admitted, each.spec, each.user, each.at)
+        except (SpecError, OverLimit):
+            continue
+        if prepared.name in names:
+            continue
+        names.add(prepared.name)
+        found[place] = prepared, _rows_of(prepared, each.user, each.at, each.idempotency_key)
+    return found
+
+
+def _is_plain(given: Submission) -> bool:
+    """Say whether a submission writes the rows of its job alone, whenever it comes."""
+    spec = given.spec
+    waits = needs.has_any_of(spec) or spec.array is not None or spec.begin_by is not None
+    return given.user.can(Capability.SUBMIT_JOBS) and not waits
+
+
+def _insert_all(prepared: dict[int, tuple[Prepared, NewJob]]) -> set[int]:
+    """Write all jobs down; or nothing, and return the places of those to be left out."""
+    places = list(prepared)
+    asked = [each.asked for each, _ in prepared.values()]
+    with transaction.atomic():
+        refused = limits.charge_all(each.holders for each in asked)
+        left_out = {at for at, each in enumerate(asked) if not refused.isdisjoint(each.holders)}
+        left_out = left_out or limits.check_all(asked)
+        if not left_out:
+            saved = save([new for _, new in prepared.values()])
+            left_out = {at for at, is_new in enumerate(saved) if not is_new}
+        if left_out:
+            transaction.set_rollback(True)
+    return {places[at] for at in left_out}

@@ -1,19 +1,20 @@
-"""The fast path for jobs that are submitted with a token: before Django, and several at a time.
+"""The fast paths for jobs that are submitted with a token.
 
 What Django does for a request costs as much as the job itself. Submissions that come at the same
-moment share one thread and one transaction. Whatever is not plainly right is handed on: the view
-says what is wrong with it.
+moment share one thread and one transaction, before Django. Whatever is not plainly right is handed
+on, past what serves pages: the view says what is wrong with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, Protocol
 
 from django.db import DataError, IntegrityError
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponseBase
+from django.urls import resolve, reverse
 from django.utils import timezone
 from rest_framework.renderers import JSONRenderer
 
@@ -21,11 +22,12 @@ from accounts import tokens
 from accounts.models import ApiToken
 from admission.jobs.api import answers
 from admission.jobs.saving import NewJob
-from admission.jobs.together import Submission, submit_all
+from admission.jobs.submission import Submission, submit_all
 from headroom.jobs import reading
 from headroom.jobs.reading import SpecError
+from telemetry.middleware import guarded
 
-__all__ = ["HEADERS", "PATH", "Post", "Taken", "is_one", "take_all"]
+__all__ = ["HEADERS", "PATH", "Post", "SubmissionMiddleware", "Taken", "is_one", "take_all"]
 
 PATH: Final = "/api/v1/jobs"
 #: Of the answer to a job that was taken, which is 201.
@@ -129,3 +131,33 @@ def _submissions(posts: Sequence[Post]) -> dict[int, Submission]:
 def _answer(new: NewJob) -> bytes:
     rendered: bytes = JSONRenderer().render(answers.job(new.job, new.phases))
     return rendered
+
+
+# --- Through Django -----------------------------------------------------------------------------
+
+
+class SubmissionMiddleware:
+    """Has a job taken before the middleware that serve pages, from session to CSP.
+
+    Thousands are submitted within a minute, and who brings a token needs none of them. Who it is,
+    what they may do, and what is wrong is the view's matter here as there.
+    """
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self._get_response = get_response
+        self._path = reverse("job-list")
+        self._match = resolve(self._path)
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        if not self._is_submission(request):
+            return self._get_response(request)
+        request.get_host()  # raises DisallowedHost, as it does on the long way
+        request.resolver_match = self._match
+        return guarded(self._match.func(request).render())
+
+    def _is_submission(self, request: HttpRequest) -> bool:
+        if request.path_info != self._path or request.method != "POST":
+            return False
+        secret = tokens.from_header(request.headers.get("Authorization", ""))
+        # Whatever comes with another one may yet be known by its session.
+        return secret.startswith(tokens.USER_PREFIX)

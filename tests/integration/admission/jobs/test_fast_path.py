@@ -87,7 +87,7 @@ def test_nor_does_one_of_somebody_who_is_not_active(ada: User) -> None:
 
 def test_what_holds_for_all_requests_comes_before_the_fast_path() -> None:
     order = settings.MIDDLEWARE
-    fast_path = order.index("admission.jobs.api.middleware.SubmissionMiddleware")
+    fast_path = order.index("admission.jobs.api.posts.SubmissionMiddleware")
     for before in (
         "config.metrics.RequestMetricsMiddleware",
         "config.requests.RequestLogMiddleware",

@@ -21,8 +21,7 @@ from admission.jobs.api import posts
 from admission.jobs.api.posts import Post
 from admission.jobs.models import Job, JobEvent, Phase, Project
 from admission.jobs.saving import NewJob
-from admission.jobs.submission import OverLimit
-from admission.jobs.together import Submission, submit_all
+from admission.jobs.submission import OverLimit, Submission, submit_all
 from fleet import snapshot
 from headroom.jobs.reading import convert
 from telemetry import stream
