@@ -8,7 +8,11 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.urls import resolve, reverse
 
 #: What the middleware that are left out would say of an answer that no browser is to show.
-_GUARDS = {"Content-Security-Policy": "default-src 'none'", "X-Frame-Options": "DENY"}
+GUARDS = (
+    ("Content-Security-Policy", "default-src 'none'"),
+    ("X-Content-Type-Options", "nosniff"),
+    ("X-Frame-Options", "DENY"),
+)
 #: Names of the URLs that go the fast path.
 _SHORT = ("telemetry", "prometheus-write", "otlp-metrics")
 
@@ -37,6 +41,6 @@ def guarded(response: HttpResponseBase) -> HttpResponseBase:
     if isinstance(response, HttpResponse):
         # Else the answer would be chunked, which is more than a thin client may know.
         response["Content-Length"] = str(len(response.content))
-    for name, value in _GUARDS.items():
+    for name, value in GUARDS:
         response[name] = value
     return response

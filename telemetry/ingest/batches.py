@@ -24,19 +24,14 @@ from telemetry.directory import AgentScope
 from telemetry.ingest.errors import JSON
 from telemetry.ingest.requests import agent_of, decompress
 from telemetry.intake import Checked, Looked
+from telemetry.middleware import GUARDS
 from telemetry.views import is_json
 
 __all__ = ["HEADERS", "MAX_BATCH_BYTES", "PATH", "Post", "Untaken", "take_all", "take_new"]
 
 PATH: Final = "/api/v1/telemetry"
 #: Of the answer to a good batch, which is 202.
-HEADERS: Final = [
-    ("Content-Type", JSON),
-    # No browser is to show it.
-    ("Content-Security-Policy", "default-src 'none'"),
-    ("X-Content-Type-Options", "nosniff"),
-    ("X-Frame-Options", "DENY"),
-]
+HEADERS: Final = [("Content-Type", JSON), *GUARDS]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,20 +14,14 @@ from typing import Any, ClassVar, TypeAlias
 from django.conf import settings
 
 from telemetry.ingest.errors import JSON
+from telemetry.middleware import GUARDS
 
 __all__ = ["Application", "Environ", "FastPath"]
 
 Environ: TypeAlias = dict[str, Any]
 Application: TypeAlias = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]
 
-_HEADERS = [
-    ("Content-Type", JSON),
-    ("Cache-Control", "no-store"),
-    # No browser is to show it.
-    ("Content-Security-Policy", "default-src 'none'"),
-    ("X-Content-Type-Options", "nosniff"),
-    ("X-Frame-Options", "DENY"),
-]
+_HEADERS = [("Content-Type", JSON), ("Cache-Control", "no-store"), *GUARDS]
 
 
 class FastPath(ABC):

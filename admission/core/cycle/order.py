@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from admission.core.snapshot import Pending, ProjectShare, Running, Tuning
 
-__all__ = ["Order", "order", "tried"]
+__all__ = ["Order", "order", "ranks_of", "tried"]
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -113,7 +113,7 @@ class Columns:
             gpus=np.array([each.gpus for each in requests], dtype=np.float64),
             can_run=np.array([not each.is_kept_back(now) for each in pending], dtype=np.bool_),
             returns=np.array([each.returns_to is not None for each in pending], dtype=np.bool_),
-            by_key=_ranks([each.key for each in requests]),
+            by_key=ranks_of([each.key for each in requests]),
         )
 
     @cached_property
@@ -199,7 +199,8 @@ def order(
     )
 
 
-def _ranks(keys: list[str]) -> Floats:
+def ranks_of(keys: Sequence[str]) -> Floats:
+    """Return numbers that go up with ``keys``, each of which is there once."""
     ranks = np.empty(len(keys), dtype=np.float64)
     ranks[sorted(range(len(keys)), key=keys.__getitem__)] = np.arange(len(keys))
     return ranks

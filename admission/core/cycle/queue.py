@@ -632,8 +632,8 @@ class Queue:
         if not ranks:
             return math.inf
         place = self._places_then(later_s)
-        ahead = np.maximum.accumulate(np.argsort(place))
-        return next((rank for rank in ranks if ahead[place[rank]] > rank), math.inf)
+        passed = (rank for rank in ranks if (place[rank + 1 :] < place[rank]).any())
+        return next(passed, math.inf)
 
     def _ranks_kept_for(self) -> list[int]:
         return sorted({*self._room_kept_for().values(), *self.quotas.kept_for().values()})

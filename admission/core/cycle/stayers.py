@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from admission.core.cycle.order import ranks_of
+from admission.core.response.shedding import LEAST_LOST_GPU_S, lost_by
 from admission.core.snapshot import Running
 
 __all__ = ["Stayers"]
@@ -27,8 +29,7 @@ class Stayers:
     priority: Floats
     #: Unix seconds
     started_at: Floats
-    #: work since the last checkpoint, GPU seconds: at least 1, since of those that have just saved
-    #: the fewest go
+    #: work since the last checkpoint, GPU seconds: at least what one that has just saved loses
     lost: Floats
     #: projects and classes, and the place of each job's among them
     projects: tuple[str, ...]
@@ -36,7 +37,7 @@ class Stayers:
     classes: tuple[str, ...]
     job_class: Ints
     #: goes up with the key, which tells equals apart
-    by_key: Ints
+    by_key: Floats
     #: the rows in the order in which what is due to others is asked back: of those of equal
     #: priority the newest first, whose projects took last what was not theirs
     asked_back: Ints
@@ -46,13 +47,9 @@ class Stayers:
         """Return the columns of jobs as they are at ``now`` (Unix s)."""
         requests = [each.request for each in running]
         keys = [each.key for each in requests]
-        by_key = np.empty(len(keys), dtype=np.int64)
-        by_key[sorted(range(len(keys)), key=keys.__getitem__)] = np.arange(len(keys))
+        by_key = ranks_of(keys)
         priority = np.array([each.priority for each in requests], dtype=np.float64)
         started_at = np.array([each.started_at for each in running], dtype=np.float64)
-        saved_at = np.array([each.last_checkpoint_at or -np.inf for each in running])
-        gpus = np.array([len(each.placement.gpus) for each in running], dtype=np.float64)
-        lost = gpus * np.maximum(now - np.maximum(started_at, saved_at), 0.0)
         projects, project = _coded(each.project for each in requests)
         classes, job_class = _coded(each.job_class for each in requests)
         return cls(
@@ -61,7 +58,7 @@ class Stayers:
             is_preemptible=np.array([each.preemptible for each in requests], dtype=np.bool_),
             priority=priority,
             started_at=started_at,
-            lost=np.maximum(lost, 1.0),
+            lost=np.maximum(lost_by(running, now), LEAST_LOST_GPU_S),
             projects=projects,
             project=project,
             classes=classes,

@@ -21,11 +21,13 @@ if TYPE_CHECKING:
     from admission.core.snapshot import Running
 
 __all__ = [
+    "LEAST_LOST_GPU_S",
     "SAVE_S",
     "USUAL_SAVE_S",
     "Candidate",
     "Choice",
     "least_loss",
+    "lost_by",
     "lost_gpu_s",
     "rank_by_watts_per_lost_work",
     "ranked",
@@ -48,7 +50,7 @@ SAVE_S = {
 USUAL_SAVE_S = 60.0
 #: A job that has just written its checkpoint loses this much at least, GPU·s: of those that lose
 #: nothing the larger go first, and so the fewer.
-_LEAST_LOST_GPU_S = 1.0
+LEAST_LOST_GPU_S = 1.0
 #: What all together free counts as so much of it: sums in another order differ by less.
 _ALL = 1.0 - 1e-12
 #: Nodes of the search for the best set. Two hundred candidates take some tens of ms.
@@ -64,6 +66,22 @@ def lost_gpu_s(
     """
     since = started_at if last_checkpoint_at is None else max(last_checkpoint_at, started_at)
     return gpus * max(now - since, 0.0)
+
+
+def lost_by(running: Sequence[Running], now: float) -> Floats:
+    """Return the work that each of ``running`` would have to do again if it ended now, GPU·s."""
+    return np.array(
+        [
+            lost_gpu_s(
+                gpus=len(each.placement.gpus),
+                started_at=each.started_at,
+                last_checkpoint_at=each.last_checkpoint_at,
+                now=now,
+            )
+            for each in running
+        ],
+        dtype=np.float64,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +104,7 @@ class Candidate:
 
     @property
     def watts_per_lost_gpu_s(self) -> float:
-        return self.total_w / max(self.lost_gpu_s, _LEAST_LOST_GPU_S)
+        return self.total_w / max(self.lost_gpu_s, LEAST_LOST_GPU_S)
 
 
 def ranked(candidates: Iterable[Candidate]) -> list[Candidate]:
@@ -105,18 +123,7 @@ def rank_by_watts_per_lost_work(running: Sequence[Running], now: float) -> Ints:
     keys = [each.request.key for each in running]
     by_key = np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.int64)
     watts = np.array([each.placement.total_w for each in running])
-    lost = np.array(
-        [
-            lost_gpu_s(
-                gpus=len(each.placement.gpus),
-                started_at=each.started_at,
-                last_checkpoint_at=each.last_checkpoint_at,
-                now=now,
-            )
-            for each in running
-        ]
-    )
-    worth = watts / np.maximum(lost, _LEAST_LOST_GPU_S)
+    worth = watts / np.maximum(lost_by(running, now), LEAST_LOST_GPU_S)
     return by_key[np.argsort(-worth[by_key], kind="stable")]
 
 
@@ -177,7 +184,7 @@ def _freed(candidates: Sequence[Candidate], needs: Sequence[Need], reach: Reach)
 
 def _cover(freed_w: Floats, need_w: Floats, lost: Floats) -> Ints:
     """Return the rows that together free ``need_w`` in every column, with the least loss."""
-    cost = np.maximum(lost, _LEAST_LOST_GPU_S)
+    cost = np.maximum(lost, LEAST_LOST_GPU_S)
     greedy = _without_the_needless(_greedy(freed_w, need_w, cost), freed_w, need_w, cost)
     return _Search(freed_w, need_w, cost, greedy).best()
 

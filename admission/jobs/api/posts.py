@@ -25,7 +25,7 @@ from admission.jobs.saving import NewJob
 from admission.jobs.submission import Submission, submit_all
 from headroom.jobs import reading
 from headroom.jobs.reading import SpecError
-from telemetry.middleware import guarded
+from telemetry.middleware import GUARDS, guarded
 
 __all__ = ["HEADERS", "PATH", "Post", "SubmissionMiddleware", "Taken", "is_one", "take_all"]
 
@@ -34,10 +34,7 @@ PATH: Final = "/api/v1/jobs"
 HEADERS: Final = [
     ("Content-Type", reading.JSON),
     ("Cache-Control", "private, no-store"),
-    # No browser is to show it.
-    ("Content-Security-Policy", "default-src 'none'"),
-    ("X-Content-Type-Options", "nosniff"),
-    ("X-Frame-Options", "DENY"),
+    *GUARDS,
 ]
 #: Answers are JSON. Who asks for anything else hears so from the view.
 _ACCEPTED = ("", "*/*", reading.JSON)

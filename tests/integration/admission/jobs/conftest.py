@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,6 +15,7 @@ from admission.jobs import submission
 from admission.jobs.models import Job, Phase, Project
 from fleet import snapshot
 from headroom.jobs.reading import convert
+from telemetry import stream
 from tests.builders.accounts import bearer, make_token, make_user
 from tests.builders.fleet import SmallFleet, small_fleet
 from tests.unit.headroom.jobs.specs import make_phase, make_spec
@@ -83,3 +85,14 @@ def chain(*names: str) -> list[dict[str, Any]]:
         make_phase(name, needs=[names[place - 1]] if place else [])
         for place, name in enumerate(names)
     ]
+
+
+@pytest.fixture
+def committed(transactional_db: None) -> Iterator[User]:
+    """A member of vision whom other connections see."""
+    stream.connection().flushall()
+    snapshot.invalidate()
+    user = make_user(Role.ML_USER, username="ada")
+    make_project("vision", user)
+    yield user
+    snapshot.invalidate()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,17 +12,13 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from accounts.models import AuditEntry, User
-from accounts.roles import Role
 from admission.jobs import submission
 from admission.jobs.models import Job, Phase, Project, UserLimits
 from admission.jobs.submission import OverLimit
 from admission.policy.catalog import POLICIES
-from fleet import snapshot
 from headroom.jobs.reading import convert
-from telemetry import stream
-from tests.builders.accounts import make_user
 from tests.builders.documents import put_in_force
-from tests.integration.admission.jobs.conftest import client_as, make_project
+from tests.integration.admission.jobs.conftest import client_as
 from tests.unit.headroom.jobs.specs import make_phase, make_spec
 
 URL = "/api/v1/jobs"
@@ -247,17 +242,6 @@ def test_the_page_of_projects_shows_what_may_wait(client: Client, ada: User) -> 
     Project.objects.filter(name="vision").update(max_pending_phases=777)
     client.force_login(ada)
     assert "of 777" in " ".join(client.get("/classes/").content.decode().split())
-
-
-@pytest.fixture
-def committed(transactional_db: None) -> Iterator[User]:
-    """A member of vision whom other connections see."""
-    stream.connection().flushall()
-    snapshot.invalidate()
-    user = make_user(Role.ML_USER, username="ada")
-    make_project("vision", user)
-    yield user
-    snapshot.invalidate()
 
 
 @pytest.mark.parametrize("kind", ["user", "project"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -22,9 +21,7 @@ from admission.jobs.api.posts import Post
 from admission.jobs.models import Job, JobEvent, Phase, Project
 from admission.jobs.saving import NewJob
 from admission.jobs.submission import OverLimit, Submission, submit_all
-from fleet import snapshot
 from headroom.jobs.reading import convert
-from telemetry import stream
 from tests.builders.accounts import bearer, make_token, make_user
 from tests.builders.fleet import SmallFleet
 from tests.integration.admission.jobs.conftest import chain, make_project, now
@@ -250,17 +247,6 @@ def test_a_request_that_is_no_plain_submission_is_django_s(changed: dict[str, st
 
 
 # --- Many at once --------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def committed(transactional_db: None) -> Iterator[User]:
-    """A member of vision whom other connections see."""
-    stream.connection().flushall()
-    snapshot.invalidate()
-    user = make_user(Role.ML_USER, username="ada")
-    make_project("vision", user)
-    yield user
-    snapshot.invalidate()
 
 
 def test_groups_and_single_ones_at_once_do_not_pass_a_limit_together(
