@@ -13,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from admission.core.cycle.decide import Decisions
+from admission.core.cycle.queue import Queue
+from admission.core.cycle.victims import Victim, Wanted, _Search
 from admission.core.placement.place import place
 from admission.core.preempting import PreemptionPolicy
 from admission.core.reasons import ReasonToken
@@ -73,6 +75,28 @@ def _giving_way(decisions: Decisions, key: str) -> str:
     last = decisions.waiting[key].trace[-1]
     assert last.check == "giving way"
     return last.sentence
+
+
+def test_room_is_looked_for_where_it_is_cheapest_to_make() -> None:
+    world = _world(racks=8)
+    _fill(world, "trial", jobs=16, job_class="trial")
+    queue = Queue(world.snapshot())
+    rack_of = queue.cluster.fleet.nodes.rack
+
+    def rack(victim: Victim) -> int:
+        return int(rack_of[victim.running.placement.nodes[0]])
+
+    # In each rack one costs little and one much: for both together the fifth is the cheapest.
+    costs, victims = [9.0, 8.0, 7.0, 6.0, 1.0, 5.0, 4.0, 3.0], list[Victim]()
+    for each in world.snapshot().running:
+        victim = Victim(each, 0.5)
+        if rack(victim) in map(rack, victims):
+            victim = Victim(each, costs[rack(victim)])
+        victims.append(victim)
+    request = make_request("u/train", gpus=16, min_gpus=16, required=Locality.RACK)
+    search = _Search(victims, Wanted(queue, request, 0, by_quota=False))
+    _, _, *by_rack = search.orders()
+    assert [{rack(victims[row]) for row in order[:2]} for order in by_rack] == [{4}, {7}, {6}, {5}]
 
 
 def _grace(world: World) -> Decisions:
