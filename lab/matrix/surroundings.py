@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headroom.errors import HeadroomError
+from headroom.work.environment import port_of
 from lab.matrix import groups, sandbox
 from lab.matrix.channel import Channel
 from lab.matrix.faults.links import STORAGE, SYNC, Link
@@ -185,7 +186,7 @@ class Surroundings:
             "HEADROOM_CHECKPOINT_DIR": str(self.checkpoints),
             "HEADROOM_STORAGE_URL": "http://{}:{}".format(*at[STORAGE]),
             "MASTER_ADDR": _HOST,
-            "MASTER_PORT": str(_free_port()),
+            "MASTER_PORT": str(_free_port(self.mark)),
             **self.channel.environment,
             **self.ear.environment,
             # What it says is read while it runs.
@@ -204,10 +205,21 @@ def _upper(name: str) -> str:
     return name.upper().replace("-", "_")
 
 
-def _free_port() -> int:
+def _free_port(mark: str) -> int:
+    """Return a port at which nobody listens now: from that on which a job of the name would have.
+
+    Connections get their own ends elsewhere, else one would take it before the command does.
+    """
+    return next(port for port in range(port_of(mark), 2**16) if _is_free(port))
+
+
+def _is_free(port: int) -> bool:
     with socket.socket() as found:
-        found.bind((_HOST, 0))
-        return int(found.getsockname()[1])
+        try:
+            found.bind((_HOST, port))
+        except OSError:
+            return False
+    return True
 
 
 def _received(
