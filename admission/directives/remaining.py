@@ -57,6 +57,8 @@ class Still:
     told_at: datetime | None
     #: None: it has not begun
     expected_end_at: datetime | None
+    #: it was expected to have ended by now
+    is_late: bool
 
     @property
     def job(self) -> str:
@@ -71,7 +73,8 @@ class Still:
         if self.why is Why.NOT_TOLD:
             return "may be stopped, and has not been told yet"
         end = self.expected_end_at
-        until = "" if end is None else f", expected at {end:%m-%d %H:%M} UTC"
+        expected = "which was expected" if self.is_late else "expected"
+        until = "" if end is None else f", {expected} at {end:%m-%d %H:%M} UTC"
         return f"may not be stopped, and runs to its end{until}"
 
 
@@ -126,13 +129,15 @@ def remaining_in(scope: Scope, headroom: Headroom, visibility: Visibility) -> Re
     placed = PlacedRows(held)
     there = placed.load(placed.ids[placed.on_nodes(np.flatnonzero(here))].tolist())
     return Remaining(
-        jobs=tuple(_still(there, set(_names(headroom.fleet, here)), visibility)),
+        jobs=tuple(_still(there, set(_names(headroom.fleet, here)), visibility, headroom.at)),
         unowned=_names(headroom.fleet, here & _unowned(headroom, held)),
         silent=_names(headroom.fleet, here & headroom.summary.nodes.stale),
     )
 
 
-def _still(there: Sequence[Active], names: set[str], visibility: Visibility) -> list[Still]:
+def _still(
+    there: Sequence[Active], names: set[str], visibility: Visibility, now: float
+) -> list[Still]:
     told = _told_at(each.id for each in there)
     seen = visibility.seen([each.key for each in there])
     found = [
@@ -143,6 +148,7 @@ def _still(there: Sequence[Active], names: set[str], visibility: Visibility) -> 
             why=_why(each),
             told_at=told.get(each.id),
             expected_end_at=each.phase.expected_end_at,
+            is_late=_is_late(each, now),
         )
         for each, is_seen in zip(there, seen, strict=True)
     ]
@@ -153,6 +159,11 @@ def _why(each: Active) -> Why:
     if each.is_ending:
         return Why.ENDING
     return Why.NOT_TOLD if each.request.preemptible else Why.STAYS
+
+
+def _is_late(each: Active, now: float) -> bool:
+    end = each.phase.expected_end_at
+    return end is not None and end.timestamp() <= now
 
 
 def _told_at(ids: Iterable[int]) -> dict[int, datetime]:

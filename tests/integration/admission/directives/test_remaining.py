@@ -12,6 +12,7 @@ from accounts.models import User
 from accounts.roles import Role
 from accounts.visibility import Visibility
 from admission.directives.remaining import Remaining, Why, remaining_in
+from admission.jobs.models import Phase
 from dashboard import moments
 from policies import current
 from policies.restrictions import store
@@ -87,6 +88,20 @@ def test_each_job_is_told_with_its_gpus_there_and_why_it_is_still_there(
     assert found.said.startswith("2 jobs still there: goes/train of ")
     assert "was told to end at " in found.said
     assert "may not be stopped, and runs to its end" in found.said
+
+
+def test_of_a_job_that_goes_on_for_longer_than_expected_it_is_said(
+    fleet: SmallFleet, clock: Clock
+) -> None:
+    running(fleet, "stays", fleet.nodes_of(RACK), now=clock.now, asks={"preemptible": False})
+    drain(clock)
+    ends = datetime.fromtimestamp(clock.now, UTC) + timedelta(minutes=5)
+    Phase.objects.update(expected_end_at=ends)
+    fleet.report()
+    reader = make_user(Role.OPERATOR)
+    assert f"runs to its end, expected at {ends:%m-%d %H:%M} UTC" in left(reader).said
+    Phase.objects.update(expected_end_at=ends - timedelta(minutes=10))
+    assert "runs to its end, which was expected at " in left(reader).said
 
 
 def test_it_is_empty_once_the_last_job_has_ended_and_its_gpus_rest(
