@@ -118,11 +118,18 @@ class UserLimits(SubmissionLimits):
 
 
 class SubmissionPace(models.Model):
-    """The time at which the submission bucket of a user or a project will be full again."""
+    """How fast a user or a project has submitted, and how much of it waits at most."""
 
-    kind = models.CharField(max_length=10, help_text="user or project")
+    kind = models.CharField(max_length=10, help_text="user, project, or a user in a project")
     holder = models.BigIntegerField(help_text="Its id")
-    full_at = models.DateTimeField()
+    full_at = models.DateTimeField(help_text="When the bucket of submissions is full again")
+    waiting_jobs = models.PositiveIntegerField(
+        default=0, db_default=0, help_text="As last counted, and all that came since"
+    )
+    waiting_phases = models.PositiveIntegerField(
+        default=0, db_default=0, help_text="As last counted, and all that came since"
+    )
+    counted_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         constraints = [

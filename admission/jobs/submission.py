@@ -202,8 +202,7 @@ def _rows_of(prepared: Prepared, user: User, now: datetime, idempotency_key: str
 
 
 def _insert_within_limits(prepared: Prepared, new: NewJob) -> bool:
-    limits.charge(prepared.holders)
-    limits.check(prepared.asked)
+    limits.take(prepared.asked)
     (is_new,) = save([new])
     if is_new and prepared.dependencies:
         for each in prepared.dependencies:
@@ -338,9 +337,7 @@ def _insert_all(prepared: dict[int, tuple[Prepared, NewJob]]) -> set[int]:
     places = list(prepared)
     asked = [each.asked for each, _ in prepared.values()]
     with transaction.atomic():
-        refused = limits.charge_all(each.holders for each in asked)
-        left_out = {at for at, each in enumerate(asked) if not refused.isdisjoint(each.holders)}
-        left_out = left_out or limits.check_all(asked)
+        left_out = limits.take_all(asked)
         if not left_out:
             saved = save([new for _, new in prepared.values()])
             left_out = {at for at, is_new in enumerate(saved) if not is_new}

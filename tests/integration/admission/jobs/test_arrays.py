@@ -76,7 +76,7 @@ class TestComing:
     ) -> None:
         submit(ada)
         spec = convert(make_spec(array="0-9999"))
-        with django_assert_num_queries(6):
+        with django_assert_num_queries(5):
             submission.submit(spec, ada, now=now())
 
     def test_each_element_runs_all_phases(self, ada: User) -> None:

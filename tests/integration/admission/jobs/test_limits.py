@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import threading
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from pytest_django import Settings
 
 from accounts.models import AuditEntry, User
 from admission.jobs import submission
-from admission.jobs.models import Job, Phase, Project, UserLimits
+from admission.jobs.models import Job, Phase, Project, SubmissionPace, UserLimits
 from admission.jobs.submission import OverLimit
 from admission.policy.catalog import POLICIES
 from headroom.jobs.reading import convert
@@ -80,6 +83,51 @@ def test_what_has_begun_or_ended_makes_room(ada: User, settings: Settings) -> No
     name = Job.objects.order_by("-pk").values_list("name", flat=True)[0]
     client.post(f"{URL}/{name}/cancel", {"why": ""}, content_type="application/json")
     assert post(client).status_code == 201
+
+
+def test_what_went_back_into_the_queue_is_seen_once_it_is_counted_anew(
+    ada: User, settings: Settings
+) -> None:
+    limit("user", settings, max_pending_jobs=2)
+    client = client_as(ada)
+    assert post(client).status_code == 201
+    Phase.objects.update(state=Phase.State.RUNNING)
+    SubmissionPace.objects.update(counted_at=timezone.now() - timedelta(seconds=60))
+    assert post(client).status_code == 201
+    Phase.objects.update(state=Phase.State.QUEUED)
+    SubmissionPace.objects.update(counted_at=timezone.now() - timedelta(seconds=60))
+    assert refused(post(client))["limit"]["used"] == 2
+
+
+def test_what_waits_is_not_counted_with_each_submission(ada: User) -> None:
+    client = client_as(ada)
+    with CaptureQueriesContext(connection) as first:
+        assert post(client, *phases(2)).status_code == 201
+    with CaptureQueriesContext(connection) as second:
+        assert post(client, *phases(3)).status_code == 201
+    counts = [
+        sum("CROSS JOIN LATERAL" in query["sql"] for query in each.captured_queries)
+        for each in (first, second)
+    ]
+    assert counts == [1, 0]
+    noted = SubmissionPace.objects.values_list("waiting_jobs", "waiting_phases")
+    assert set(noted) == {(2, 5)}
+
+
+def test_of_a_dry_run_nothing_waits(ada: User, fleet: Any) -> None:
+    client = client_as(ada)
+    assert post(client).status_code == 201
+    assert post(client, *phases(3), url=f"{URL}?dry_run=1").status_code == 200
+    assert set(SubmissionPace.objects.values_list("waiting_jobs", "waiting_phases")) == {(1, 1)}
+
+
+def test_who_may_submit_as_fast_as_they_like_has_only_so_much_waiting(
+    ada: User, settings: Settings
+) -> None:
+    limit("user", settings, submissions_per_s=math.inf, max_pending_jobs=2)
+    limit("project", settings, submissions_per_s=math.inf)
+    client = client_as(ada)
+    assert [post(client).status_code for _ in range(3)] == [201, 201, 429]
 
 
 def test_a_job_has_only_so_many_phases(ada: User, settings: Settings) -> None:
