@@ -41,6 +41,12 @@ def events(measure: Measure, since: datetime, oldest: datetime, now: datetime) -
 
 # --- Starts --------------------------------------------------------------------------------------
 
+#: What is read of a start: the specification of a job takes longer than all else of it.
+_READ = (
+    "name", "needs", "request", "started_at", "ended_at", "job__name", "job__submitted_at",
+    "job__job_class", "job__project__name",
+)  # fmt: skip
+
 
 def _starts(since: datetime, oldest: datetime) -> list[Event]:
     waits = Q(started_at=None)
@@ -50,7 +56,9 @@ def _starts(since: datetime, oldest: datetime) -> list[Event]:
             | (waits & Q(state=Phase.State.QUEUED))
             | (waits & Q(ended_at__gte=since)),
             job__submitted_at__gte=oldest,
-        ).select_related("job__project")
+        )
+        .select_related("job__project")
+        .only(*_READ)
     )
     before, held = ended_before(rows), held_spans(rows)
     return [

@@ -133,6 +133,8 @@ class Reservations:
         self._most = most
         #: the fleet once the first ``_ended`` of the endings are over, with all that is kept
         self._ahead, self._ended, self._latest = (opened or cluster).copy(), 0, cluster.now
+        #: who began since, and is not there yet: nobody looks ahead until something is kept
+        self._begun: list[Ending] = []
         #: the fleet as it is now less what is kept of it
         self._beside: Cluster | None = None
         #: the fleet once all have ended, as it was found not to be enough for somebody
@@ -160,6 +162,7 @@ class Reservations:
         """Reserve room for a blocked job from when there will be enough; False if never."""
         if self._all_over is not None and placed(self._all_over, request) is None:
             return False
+        self._catch_up()
         # Of the fleet as it is now, with nothing kept, it is known that it is not enough.
         now = placed(self._ahead, request) if self.kept else None
         first = self._search(request) if now is None else (self._ahead.copy(), self._ended, now)
@@ -239,6 +242,7 @@ class Reservations:
         it is now, as where reservations begin.
         """
         self._may_move = False
+        self._catch_up()
         then = opened.copy()
         then.now = at
         to_come, self._ended = self._endings[self._ended :], 0
@@ -259,11 +263,25 @@ class Reservations:
         if self._beside is not None:
             hold_free_part(self._beside, reservation.placement, reservation.request)
 
+    def _catch_up(self) -> None:
+        """Have those on the fleet ahead that began since it was last looked at."""
+        if not self._begun:
+            return
+        for each in self._begun:
+            self._ahead.allocate(each.placement, each.request)
+        self._endings[self._ended :] = sorted(
+            [*self._endings[self._ended :], *self._begun], key=_when
+        )
+        self._begun = []
+
     def _expect(self, ending: Ending) -> None:
         insort(self._endings, ending, lo=self._ended, key=_when)
 
     def take(self, request: Request, placement: Placement, end_at: float) -> None:
         """Note that a job holds ``placement`` until ``end_at``. It must delay no reserved job."""
+        if not self.kept and self._beside is None:
+            self._begun.append(Ending(end_at, request, placement))
+            return
         arranged = self._arranged_beside(request, placement, end_at, self.kept)
         if arranged is not None:
             self._move(arranged)

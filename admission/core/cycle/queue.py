@@ -367,6 +367,8 @@ class Queue:
         """Take the free GPUs out of the fleet where restrictions let no further job run."""
         fleet = self.cluster.fleet
         nodes = self.quotas.full_nodes() - self._closed
+        if not nodes:
+            return
         self._closed |= nodes
         gpus = np.flatnonzero(_are_on(nodes, fleet.gpus.node, fleet) & self.cluster.gpu_free)
         if not len(gpus):

@@ -7,7 +7,7 @@ least to spare beyond what is wanted is tried first: what is left over stays in 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -71,7 +71,10 @@ class FreeGpus:
     @cached_property
     def racks(self) -> tuple[Ints, Ints]:
         """The racks of ``nodes``, and the place of the first node of each."""
-        return np.unique(self.topology.fleet.nodes.rack[self.nodes], return_index=True)
+        # Nodes are in the order of their racks.
+        rack = self.topology.fleet.nodes.rack[self.nodes]
+        firsts = np.flatnonzero(np.append(True, rack[1:] != rack[:-1])[: len(rack)])
+        return rack[firsts], firsts
 
     def by_group(self, level: Locality) -> Ints:
         """Return how many each group of a locality has."""
@@ -295,11 +298,14 @@ class CandidatePool:
         hopeless, key = self.cluster.hopeless, (self.key, widest)
         if gpus >= hopeless.get(key, gpus + 1):
             return None
-        levels = _LEVELS[closest : widest + 1]
-        # Where all nodes together have none, a part of them has none: so few arrays are made.
-        some = self.whole is None or any(self.whole[0].may_have(gpus, level) for level in levels)
-        if some and int(self.rack_most.sum()) >= gpus:
-            for level in levels:
+        # Most gangs stand on one node, and to look for one takes least.
+        if closest is Locality.NODE and self._may_be_within(gpus, _LEVELS[:1]):
+            found = self._on_one_node(gpus)
+            if found is not None:
+                return found
+        wider = _LEVELS[max(closest, Locality.RACK) : widest + 1]
+        if self._may_be_within(gpus, wider) and int(self.rack_most.sum()) >= gpus:
+            for level in wider:
                 found = self._at(level, gpus)
                 if found is not None:
                     return found
@@ -307,6 +313,13 @@ class CandidatePool:
         if self.key is not None and not self.balanced:
             hopeless[key] = gpus
         return None
+
+    def _may_be_within(self, gpus: int, levels: Iterable[Locality]) -> bool:
+        """Say whether all nodes together may have so many: where they do not, no part of them does.
+
+        So few arrays are made.
+        """
+        return self.whole is None or any(self.whole[0].may_have(gpus, each) for each in levels)
 
     def may_have(self, gpus: int, level: Locality) -> bool:
         """Say whether some group of a locality has the free GPUs and the watts, by its bounds."""
@@ -376,8 +389,6 @@ class CandidatePool:
         return self.cluster.admit_w[self.cluster.fleet.nodes.rack[self.free_gpus.nodes]]
 
     def _at(self, level: Locality, gpus: int) -> Selection | None:
-        if level is Locality.NODE:
-            return self._on_one_node(gpus)
         most = self._bound(level)
         if gpus > most.max(initial=0):
             return None

@@ -154,8 +154,12 @@ class FleetConstants:
 
     @cached_property
     def everywhere(self) -> Bools:
-        """A mask of all nodes."""
-        return np.ones(len(self.topology.fleet.nodes), dtype=bool)
+        """The mask of all nodes."""
+        return self.same_mask(np.ones(len(self.topology.fleet.nodes), dtype=bool))
+
+    def same_mask(self, mask: Bools) -> Bools:
+        """Return one array for all equal masks: what is remembered of them is by identity."""
+        return cast(Bools, self.memo.setdefault(("mask", mask.tobytes()), mask))
 
     def whole_racks(self, nodes: Bools) -> Bools | None:
         """Return the racks of which a mask, kept in ``memo``, has all nodes; None: parts of some.

@@ -240,9 +240,7 @@ class Eligibility:
         return next((level for level in Locality if most[level] >= gpus), Locality.FLEET)
 
     def _same(self, mask: Bools) -> Bools:
-        """Return one array for all equal masks: pools are remembered by identity."""
-        found = self.cluster.constants.memo.setdefault(("mask", mask.tobytes()), mask)
-        return found if isinstance(found, np.ndarray) else mask
+        return self.cluster.constants.same_mask(mask)
 
     def _kept(self, name: str, make: Callable[[], Bools]) -> Bools:
         memo, key = self.cluster.constants.memo, (name, self.key)

@@ -24,6 +24,17 @@ class Labels(TypedDict):
 
 def labels_of(topology: Topology, nodes: Ints) -> Labels:
     """Return the labels of a placement on ``nodes``, rows of the inventory in order."""
+    if len(nodes) > 1:
+        return _labels(topology, nodes)
+    # Most gangs stand on one node.
+    node = int(nodes[0])
+    found: Labels | None = topology.labels_of_node.get(node)
+    if found is None:
+        found = topology.labels_of_node[node] = _labels(topology, nodes)
+    return found
+
+
+def _labels(topology: Topology, nodes: Ints) -> Labels:
     fleet = topology.fleet
     racks = np.unique(fleet.nodes.rack[nodes])
     domains = [

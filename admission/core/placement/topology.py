@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,6 +121,11 @@ class Topology:
 
     @cached_property
     def _shares_of(self) -> dict[int, tuple[Ints, Floats]]:
+        return {}
+
+    @cached_property
+    def labels_of_node(self) -> dict[int, Any]:
+        """The labels of placements on one node, as far as they were asked for."""
         return {}
 
     def named(self, row: int) -> tuple[Scope, str]:
