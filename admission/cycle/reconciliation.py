@@ -187,7 +187,7 @@ def _began(
     if not running:
         return
     with transaction.atomic():
-        locked = Attempt.objects.select_for_update().filter(pk__in=[row.pk for row in running])
+        locked = Attempt.objects.select_for_update().filter(pk__among=[row.pk for row in running])
         still = set(
             locked.filter(state=Attempt.State.DISPATCHED)
             .order_by("pk")
@@ -198,7 +198,7 @@ def _began(
             row.state = Attempt.State.RUNNING
             row.started_at = moment(statuses[row.key].started_at or at.timestamp())
         Attempt.objects.bulk_update(begun, ["state", "started_at"], _AT_ONCE)
-        phases = Phase.objects.filter(pk__in=[row.phase_id for row in begun])
+        phases = Phase.objects.filter(pk__among=[row.phase_id for row in begun])
         phases.filter(state=Phase.State.STARTING).update(state=Phase.State.RUNNING)
         JobEvent.objects.bulk_create([_started(row, at) for row in begun], _AT_ONCE)
     done.began += len(begun)
@@ -299,7 +299,7 @@ def _locked(rows: Sequence[Attempt]) -> dict[int, Attempt]:
     What was asked of them may have changed while we looked.
     """
     jobs = progress.lock_all({row.phase.job_id for row in rows})
-    still = Attempt.objects.open().filter(pk__in=[row.pk for row in rows])
+    still = Attempt.objects.open().filter(pk__among=[row.pk for row in rows])
     found = {row.pk: row for row in still.select_related("phase")}
     for row in found.values():
         row.phase.job = jobs[row.phase.job_id]

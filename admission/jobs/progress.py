@@ -32,7 +32,7 @@ def lock_all(job_ids: Collection[int]) -> dict[int, Job]:
 def phases_began(phases: Iterable[Phase]) -> None:
     """Mark the jobs of phases that were dispatched as running. One query."""
     ids = {phase.job_id for phase in phases}
-    Job.objects.filter(pk__in=ids, state=Job.State.QUEUED).update(state=Job.State.RUNNING)
+    Job.objects.filter(pk__among=ids, state=Job.State.QUEUED).update(state=Job.State.RUNNING)
 
 
 def phase_ended(
