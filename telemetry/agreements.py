@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
@@ -34,7 +34,9 @@ from telemetry.directory import AgentScope, Names, names_of
 from telemetry.rows import LAYOUT, Packed, Unjudged
 from telemetry.stream import Message
 
-__all__ = ["Agreed", "agree", "find", "forget", "known", "learn", "unknown_layout"]
+__all__ = [
+    "Agreed", "agree", "agree_all", "check", "find", "forget", "known", "learn", "unknown_layout",
+]  # fmt: skip
 
 #: Layouts of one agent. It has one at a time; each but the newest goes with an agent's restart.
 _MOST_OF_ONE = 8
@@ -113,22 +115,58 @@ def forget() -> None:
 
 def agree(layout: Layout, scope: AgentScope) -> str:
     """Check ``layout`` and return its id. Raises :class:`BatchError`."""
-    checks.check_agent(_as_batch(layout), scope)
-    naming.check_boot_id(scope, layout.boot_id)
-    for error in _refused_jobs(layout, scope):
-        raise error
-    agreed = _looked_up(layout, scope, names_of(snapshot.fresh()))
-    body = msgspec.msgpack.encode(layout)
-    layout_id = hashlib.blake2b(body, digest_size=16).digest()
-    client, key = stream.connection(), _key(scope)
-    if client.hlen(key) >= _MOST_OF_ONE:
-        client.delete(key)
-    pipe = client.pipeline()
-    pipe.hset(key, layout_id.hex(), body)
-    pipe.expire(key, _KEPT_S)
+    (told,) = agree_all([check(layout, scope, names_of(snapshot.fresh()))])
+    if isinstance(told, BatchError):
+        raise told
+    return told
+
+
+def check(layout: Layout, scope: AgentScope, names: Names) -> Agreed:
+    """Return ``layout`` for :func:`agree_all`. It asks nobody. Raises :class:`BatchError`."""
+    checks.check_agent(layout, scope)
+    return _looked_up(layout, scope, names)
+
+
+def agree_all(wanted: Sequence[Agreed]) -> list[str | BatchError]:
+    """Keep those whose names the agents may use; return the id of each, or what is wrong with it.
+
+    Few queries and two round trips to Redis for all of them together, but for each job that is
+    Headroom's own and not known to be placed on its agent's nodes.
+    """
+    naming.learn([_brought(each.scope, each.layout) for each in wanted])
+    errors = [_error(each) for each in wanted]
+    good = [each for each, error in zip(wanted, errors, strict=True) if error is None]
+    ids = iter(_keep(good))
+    return [next(ids) if error is None else error for error in errors]
+
+
+def _error(wanted: Agreed) -> BatchError | None:
+    """Return what is wrong with the names that a layout brings."""
+    try:
+        naming.check_boot_id(wanted.scope, wanted.layout.boot_id)
+    except BatchError as error:
+        return error
+    return next(iter(_refused_jobs(wanted.layout, wanted.scope)), None)
+
+
+def _keep(agreed: Sequence[Agreed]) -> list[str]:
+    """Keep layouts in Redis, where each agent has but so many; return their ids."""
+    pipe = stream.connection().pipeline(transaction=False)
+    for each in agreed:
+        pipe.hlen(_key(each.scope))
+    ids = []
+    for each, count in zip(agreed, pipe.execute(), strict=True):
+        body, key = msgspec.msgpack.encode(each.layout), _key(each.scope)
+        layout_id = hashlib.blake2b(body, digest_size=16).digest()
+        if count >= _MOST_OF_ONE:
+            pipe.delete(key)
+        pipe.hset(key, layout_id.hex(), body)
+        pipe.expire(key, _KEPT_S)
+        ids.append(layout_id)
     pipe.execute()
-    _know(layout_id, agreed)
-    return layout_id.hex()
+    for layout_id, each in zip(ids, agreed, strict=True):
+        _know(layout_id, each)
+    return [layout_id.hex() for layout_id in ids]
 
 
 def find(scope: AgentScope, layout_id: bytes) -> Agreed:
@@ -162,7 +200,7 @@ def learn(wanted: Collection[tuple[AgentScope, bytes]]) -> None:
     for scope, layout_id in new:
         pipe.hget(_key(scope), layout_id.hex())
     kept = [(*each, _decoded(body)) for each, body in zip(new, pipe.execute(), strict=True) if body]
-    naming.learn([naming.Brought(scope, each.boot_id, each.jobs) for scope, _, each in kept])
+    naming.learn([_brought(scope, each) for scope, _, each in kept])
     names = names_of(snapshot.current())
     for scope, layout_id, layout in kept:
         with suppress(BatchError):
@@ -178,6 +216,10 @@ def _admitted(layout: Layout, scope: AgentScope, names: Names) -> Agreed:
 
 def _refused_jobs(layout: Layout, scope: AgentScope) -> list[BatchError]:
     return [*naming.refused_jobs(scope, (), set(layout.jobs), time.time()).values()]
+
+
+def _brought(scope: AgentScope, layout: Layout) -> naming.Brought:
+    return naming.Brought(scope, layout.boot_id, layout.jobs)
 
 
 def _key(scope: AgentScope) -> str:

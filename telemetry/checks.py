@@ -14,6 +14,7 @@ from headroom.contracts import (
     TooManyRows,
 )
 from headroom.contracts import blocks as blocks_of
+from headroom.layouts import Layout
 from telemetry.directory import AgentScope, KnownNode, KnownThing, Names
 
 #: How the boot_ids begin under which the server itself makes batches.
@@ -36,8 +37,8 @@ class TooManyBootIds(BatchError):
     """The agent has begun too many lives."""
 
 
-def check_agent(batch: TelemetryBatch, scope: AgentScope) -> None:
-    """Raise where the batch names another agent than its token's."""
+def check_agent(batch: TelemetryBatch | Layout, scope: AgentScope) -> None:
+    """Raise where a batch, or a layout of some, names another agent than its token's."""
     if batch.agent != scope.name:
         raise OutOfScope(
             "wrong_agent",

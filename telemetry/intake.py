@@ -152,7 +152,21 @@ def charge(scope: AgentScope, body_bytes: int) -> None:
 
     Raises :class:`TooFast` where that is used up.
     """
-    charge_rows(scope, body_bytes // _BYTES_PER_ROW + 1)
+    charge_rows(scope, _rows_of(body_bytes))
+
+
+def charge_all(bodies: Sequence[tuple[AgentScope, int]]) -> list[bool]:
+    """Count bodies of many agents as :func:`charge` does; say which shares had room for them."""
+    asked = [(scope.agent_id, _rows_of(size), _share(scope)) for scope, size in bodies]
+    waits = stream.take_rows_of_all(asked)
+    for (scope, _), wait_s in zip(bodies, waits, strict=True):
+        if wait_s is not None:
+            rate.hold(scope.agent_id, wait_s)
+    return [wait_s is None for wait_s in waits]
+
+
+def _rows_of(body_bytes: int) -> int:
+    return body_bytes // _BYTES_PER_ROW + 1
 
 
 def charge_rows(scope: AgentScope, rows: int) -> None:

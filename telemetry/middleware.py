@@ -14,7 +14,7 @@ GUARDS = (
     ("X-Frame-Options", "DENY"),
 )
 #: Names of the URLs that go the fast path.
-_SHORT = ("telemetry", "prometheus-write", "otlp-metrics")
+_SHORT = ("telemetry", "telemetry-layouts", "prometheus-write", "otlp-metrics")
 
 
 class IngestMiddleware:

@@ -29,7 +29,7 @@ from config.door.shells import Shells, is_of_shells
 from config.metrics import recorder
 from config.requests import log_short
 from headroom import heartbeat
-from telemetry.ingest import batches
+from telemetry.ingest import agreeing, batches
 from telemetry.ingest.errors import unavailable
 
 if TYPE_CHECKING:
@@ -108,9 +108,11 @@ class Door:
         self._pace = Pace(settings.DOOR_BODY_GRACE_S, least_bytes_per_s, LONGEST_BODY_S)
         self._healthy = recorder("healthz", "GET", 200)
         self._accepted = recorder("telemetry", "POST", 202)
+        self._agreed = recorder("telemetry-layouts", "POST", 200)
         self._submitted = recorder("job-list", "POST", 201)
         self._batches = _lane_of_groups("batches", batches.take_all, LINGER_S)
         self._newcomers = _lane_of_groups("newcomers", batches.take_new, LINGER_S)
+        self._agreements = _lane_of_groups("agreements", agreeing.take_all, LINGER_S)
         self._submissions = _lane_of_groups("submissions", posts.take_all, SUBMISSION_LINGER_S)
         self._agents_lane = _lane("agents", threads=2, room=4096)
         self._pages = _lane("pages", threads=4, room=512)
@@ -139,6 +141,7 @@ class Door:
         return [
             self._batches,
             self._newcomers,
+            self._agreements,
             self._submissions,
             self._agents_lane,
             self._pages,
@@ -204,12 +207,21 @@ class Door:
         with self._budget.share() as share:
             length = _length(request, batches.MAX_BATCH_BYTES)
             body = await bodies.read(protocol, length, self._pace, share) if length else b""
-            if request.path == batches.PATH and request.method == "POST" and request.is_by_tls:
-                taken = await self._take(_post(request, body))
-                if isinstance(taken, bytes):
-                    self._accepted(time.perf_counter() - began)
-                    return Answer(202, batches.HEADERS, taken)
-            return await self._call(self._agents_lane, request, body)
+            answer = await self._at_once(request, body) if _is_fast(request) else None
+            if answer is None:
+                return await self._call(self._agents_lane, request, body)
+            count = self._agreed if request.path == agreeing.PATH else self._accepted
+            count(time.perf_counter() - began)
+            return answer
+
+    async def _at_once(self, request: Request, body: bytes) -> Answer | None:
+        """Return the answer to a good batch or layout; None: it is for Django."""
+        post = _post(request, body)
+        if request.path == agreeing.PATH:
+            agreed = await self._agreements.do(post)
+            return Answer(200, agreeing.HEADERS, agreed) if isinstance(agreed, bytes) else None
+        taken = await self._take(post)
+        return Answer(202, batches.HEADERS, taken) if isinstance(taken, bytes) else None
 
     async def _take(self, post: batches.Post) -> bytes | batches.Untaken:
         taken = await self._batches.do(post)
@@ -327,6 +339,12 @@ def _do_each(jobs: Sequence[Callable[[], Any]]) -> list[Any]:
 def _finish(result: Any) -> None:
     if isinstance(result, Answer):
         result.finish()
+
+
+def _is_fast(request: Request) -> bool:
+    """Say whether an agent's request may be taken before Django."""
+    is_known = request.path in (batches.PATH, agreeing.PATH)
+    return is_known and request.method == "POST" and request.is_by_tls
 
 
 def _is_submission(request: Request) -> bool:

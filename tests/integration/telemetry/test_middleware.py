@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from django.conf import settings
 
+from headroom.layouts import layout_of
 from tests.builders.batches import make_batch
 from tests.integration.telemetry.conftest import Source
+from tests.integration.telemetry.test_layouts import agree
 
 
 def test_a_batch_meets_no_session(source: Source) -> None:
     answer = source.push(make_batch("agent-1", "n1"))
     assert answer.status_code == 202
     assert "Cookie" not in answer.headers.get("Vary", "")
+    assert not answer.wsgi_request.__dict__.keys() & {"session", "user"}
+
+
+def test_a_layout_meets_no_session(source: Source) -> None:
+    layout = layout_of(make_batch("agent-1", "n1"))
+    assert layout is not None
+    answer = agree(source, layout)
+    assert answer.status_code == 200
     assert not answer.wsgi_request.__dict__.keys() & {"session", "user"}
 
 
