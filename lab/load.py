@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -225,7 +226,11 @@ class Load:
         client = WireAgent(self._wire, each.token)
         # Nothing is ever given up: a batch too many to hold is a batch not made.
         outbox = Outbox(each.name, max_bytes=2 * MAX_PENDING_BYTES)
-        template = Template(each.name, outbox.boot_id, each.reports, agree=client.agree)
+
+        def agree(layout: Layout) -> str | None:
+            return enroll.persist(partial(client.agree, layout), stop=self._stop)
+
+        template = Template(each.name, outbox.boot_id, each.reports, agree=agree)
         if template.agreed:
             outbox.agreed(*template.agreed)
         return Stream(Sender(outbox, client), template)
@@ -305,6 +310,7 @@ class Load:
             "batches_refused": sum(box.counts.refused_batches for box in outboxes),
             "batches_waiting": sum(len(box) for box in outboxes),
             "pushes_failed": delivery.pushes_failed,
+            "reconnects": self._wire.reconnects,
             "started_at": started_at,
             "pushed_s": round(pushed_s, 3),
             "stored_s": round(total_s, 3),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from contextlib import suppress
 from urllib.parse import quote, urlsplit
 
 import msgspec
@@ -33,6 +34,9 @@ class Wire:
         self._timeout_s = timeout_s
         self._own = threading.local()
         self._open: set[socket.socket] = set()
+        #: connections that the server had closed when they were wanted again
+        self.reconnects = 0
+        self._lock = threading.Lock()
 
     def close(self) -> None:
         """Close the connections of all threads."""
@@ -42,15 +46,30 @@ class Wire:
     def ask(self, request: bytes) -> tuple[int, bytes, bytes]:
         """Send a whole request; return status, headers and body of the answer.
 
-        Raises :class:`Unavailable` where the connection fails.
+        Where the server has closed the thread's connection, it goes out once more over a new one,
+        as an agent's does: whatever agents ask may be asked twice. Raises :class:`Unavailable`
+        where that fails, too.
         """
         try:
-            connection = self._connection()
-            connection.sendall(request)
-            return _read_answer(connection)
+            if self._is_connected:
+                with suppress(ConnectionError):
+                    return self._asked(request)
+                self._drop()
+                with self._lock:
+                    self.reconnects += 1
+            return self._asked(request)
         except (OSError, ValueError) as exc:
             self._drop()
             raise Unavailable(f"{self.host} cannot be reached: {exc}") from exc
+
+    @property
+    def _is_connected(self) -> bool:
+        return getattr(self._own, "connection", None) is not None
+
+    def _asked(self, request: bytes) -> tuple[int, bytes, bytes]:
+        connection = self._connection()
+        connection.sendall(request)
+        return _read_answer(connection)
 
     def _connection(self) -> socket.socket:
         found: socket.socket | None = getattr(self._own, "connection", None)

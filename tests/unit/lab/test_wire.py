@@ -60,17 +60,20 @@ def test_a_server_that_is_down_is_unavailable_and_found_again() -> None:
         assert agent.push_compressed(body(1)).durable_seq == 1
 
 
-def answering(*parts: bytes) -> tuple[str, threading.Thread]:
-    """A server that answers one request with ``parts``, one after the other, and hangs up."""
+def answering(*parts: bytes, connections: int = 1) -> tuple[str, threading.Thread]:
+    """A server that answers one request of each of ``connections`` with ``parts``, one after the
+    other, and hangs up."""
     listener = socket.create_server(("127.0.0.1", 0))
 
-    def serve_one() -> None:
-        with listener, listener.accept()[0] as peer:
-            peer.recv(65_536)
-            for part in parts:
-                peer.sendall(part)
+    def serve_some() -> None:
+        with listener:
+            for _ in range(connections):
+                with listener.accept()[0] as peer:
+                    peer.recv(65_536)
+                    for part in parts:
+                        peer.sendall(part)
 
-    thread = threading.Thread(target=serve_one)
+    thread = threading.Thread(target=serve_some)
     thread.start()
     return f"http://127.0.0.1:{listener.getsockname()[1]}", thread
 
@@ -86,6 +89,22 @@ def test_an_answer_that_breaks_off_is_no_acknowledgement(cut: int) -> None:
         WireAgent(wire, "t").push_compressed(b"x")
     wire.close()
     thread.join()
+
+
+def test_a_connection_that_the_server_closed_is_made_anew_and_counted() -> None:
+    acknowledged = (
+        b'HTTP/1.1 202 OK\r\nContent-Length: 35\r\n\r\n{"durable_seq":1,"received_at":1.5}'
+    )
+    url, thread = answering(acknowledged, connections=3)
+    wire = Wire(url, timeout_s=5.0)
+    agent = WireAgent(wire, "t")
+    assert [agent.push_compressed(b"x").durable_seq for _ in range(3)] == [1, 1, 1]
+    assert wire.reconnects == 2
+    # Nobody is there any more.
+    thread.join()
+    with pytest.raises(Unavailable):
+        agent.push_compressed(b"x")
+    wire.close()
 
 
 def test_an_answer_may_come_in_pieces_and_say_when_to_come_back() -> None:
