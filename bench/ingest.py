@@ -38,7 +38,7 @@ FLEET_S = 60.0
 #: Until each agent was heard once, every process learns what it will know from then on.
 FLEET_WARM_UP_S = 12.0
 #: Agents push each for itself: what one waits for is not to hold up the next.
-_FLEET_SENDERS = 32
+_FLEET_SENDERS = 64
 COPY_BATCH_ROWS = 10_000
 COPY_BATCHES = 40
 _PATIENCE_S = 120.0
@@ -98,7 +98,7 @@ def start_load(
     options |= {"gpus": gpus, "batch_gpus": batch_gpus, "rate": rate}
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
     command = [
-        sys.executable, "-m", "lab", "load",
+        sys.executable, "-X", "faulthandler", "-m", "lab", "load",
         "--server", stack.url, "--token-file", str(token_file), *flags,
     ]  # fmt: skip
     return subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True)

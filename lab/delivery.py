@@ -86,12 +86,14 @@ class Sender:
         """
         if now() < self.paused_until:
             return False
-        self.outbox.rewind(now_s=now(), after_s=RESEND_AFTER_S)
         self._agree(now())
         for _ in range(TURN_BATCHES):
             batch = self.outbox.unsent()
             if batch is None:
-                return False
+                # Each push is told what was stored since the last one: only now that is known.
+                if not self.outbox.rewind(now_s=now(), after_s=RESEND_AFTER_S):
+                    return False
+                continue
             push = self.client.push_rows if batch.layout else self.client.push_compressed
             try:
                 ack = push(batch.body)

@@ -98,7 +98,7 @@ def test_batches_under_several_layouts_go_out_where_the_server_has_lost_all_of_t
     working_for(sender, "b")
     assert server.taken == [0, 0, 3]
     server.known.clear()
-    sender.outbox.rewind(now_s=1e9, after_s=0.0)
+    sender.outbox.rewind(now_s=2e9, after_s=0.0)
     server.taken.clear()
     while sender.deliver(lambda: 2e9):
         pass
@@ -184,6 +184,26 @@ def test_what_the_server_took_and_lost_is_sent_again() -> None:
         sender.deliver(clock)
         assert [batch.seq for batch in server.stored("node-1")] == [1, 2, 3]
         assert len(sender.outbox) == 0
+
+
+class Later(Forgetful):
+    """Has stored, when it answers, what was pushed before."""
+
+    def push_compressed(self, body: bytes) -> TelemetryAck:
+        self.taken.append(0)
+        return TelemetryAck(durable_seq=len(self.taken) - 1, received_at=1.0)
+
+    push_rows = push_compressed
+
+
+def test_what_was_stored_since_the_last_push_is_not_sent_again() -> None:
+    server, clock = Later(), Clock()
+    sender = Sender(Outbox("node-1", max_bytes=10_000_000), server)
+    for _ in range(3):
+        add(sender)
+        sender.deliver(clock)
+        clock.now += 2 * RESEND_AFTER_S
+    assert len(server.taken) == 3
 
 
 def test_a_refused_batch_does_not_hold_up_the_others() -> None:
