@@ -76,7 +76,7 @@ def write(shard: int) -> None:
 
 
 def _write_for_a_while(shard: int) -> None:
-    work = Writer(shard)
+    work = Writer.recall(shard)
     end = time.monotonic() + _BUDGET_S
     last_found = time.monotonic()
     while time.monotonic() < end and time.monotonic() - last_found < _IDLE_S:

@@ -34,6 +34,7 @@ from telemetry.rows import Directory, Gathered, Mount
 from telemetry.samples import Rows
 from telemetry.silences import Silences
 from telemetry.stream import Message
+from telemetry.throttle import memory
 from telemetry.throttle.follower import Follower, Found
 from telemetry.tiers import raw_width as partition_width
 from telemetry.versions import store as versions
@@ -43,6 +44,10 @@ log = structlog.get_logger(__name__)
 #: What one round takes: enough for a COPY of some 50,000 rows, few enough to stay quick.
 MESSAGES_PER_ROUND = 5_000
 BYTES_PER_ROUND = 8 * 2**20
+#: For how long a writer is kept, s. Agents push every ten seconds or so: one that lived no longer
+#: would read the position of each for one batch, and note each as new. Names of jobs and mounts are
+#: noted to be in use when they are looked up, and partitions leave at some time.
+_LIFE_S = 600.0
 #: Partitions that end so long ago, or later, stay where they are while a writer lives.
 _LASTING = timedelta(minutes=30)
 #: A clock that is off by so much more or less is told at once, s.
@@ -59,7 +64,11 @@ def only_one(shard: int) -> AbstractContextManager[bool]:
 
 
 class Writer:
-    """Empties one shard's stream, round by round."""
+    """Empties one shard's stream, round by round.
+
+    What it remembers of agents and their positions, of the frame and of throttling is true as long
+    as no other writer stores anything of the shard.
+    """
 
     def __init__(self, shard: int) -> None:
         self._shard = shard
@@ -73,6 +82,21 @@ class Writer:
         self._silences = Silences()
         #: whether the last round took as much as a round may take
         self.has_more = False
+        self._since = time.monotonic()
+
+    @classmethod
+    def recall(cls, shard: int) -> Writer:
+        """Return the writer that this process has kept, where it still knows all; else a new one.
+
+        Postgres counts the rounds of a shard: of another number, somebody else has stored some.
+        """
+        # Taken away: what a round that is rolled back does to it is wrong.
+        kept = _of_this_process.pop(shard, None)
+        return kept if kept is not None and kept._is_current() else cls(shard)
+
+    def _is_current(self) -> bool:
+        is_young = time.monotonic() - self._since < _LIFE_S
+        return is_young and self._throttling.rounds == memory.rounds_of(self._shard)
 
     def step(self, limit: int = MESSAGES_PER_ROUND) -> int:
         """Store one round of up to ``limit`` messages and return how many there were."""
@@ -108,8 +132,7 @@ class Writer:
             gathered = self._gather(cursor, fresh, judged)
             throttled = self._copy(cursor, gathered)
             marks.note(cursor, gathered.rows.values())
-            if throttled is not None:
-                self._throttling.save(cursor, throttled)
+            self._throttling.save(cursor, throttled)
             sql.save_xids(cursor, [line for m in fresh for line in m.packed.xids])
             limits.save(cursor, fresh)
             checkpoints.save(cursor, fresh)
@@ -201,8 +224,20 @@ class Writer:
             transaction.on_commit(lambda: self._known_partitions.update(lasting))
 
     def keep(self) -> None:
-        """Leave the state that the shard's next writer would else have to make again."""
+        """Leave what the shard's next writer would else have to make again.
+
+        In this process that is all, in others what is dear to make.
+        """
         self._throttling.keep()
+        _of_this_process[self._shard] = self
+
+
+_of_this_process: dict[int, Writer] = {}
+
+
+def forget_own() -> None:
+    """Have the next writers of this process remember nothing."""
+    _of_this_process.clear()
 
 
 @contextmanager

@@ -55,7 +55,6 @@ class Follower:
 
         From here on this object must be thrown away when the round's transaction is rolled back.
         """
-        memory.forget_own(self._shard)
         self._fleet = snapshot.current()
         capped = self._capped.get(partial(_capped, cursor))
         self._ratings = replace(memory.ratings_of(self._fleet), capped=capped)
@@ -67,10 +66,16 @@ class Follower:
         rose = self._memory.ecc.advance(columns["ts"], columns["gpu_id"], columns["ecc"])
         return Found(changes, rose)
 
-    def save(self, cursor: Cursor[Any], found: Found) -> None:
-        """Write what a round has brought, in its transaction."""
-        store.save(cursor, found.changes, self._fleet)
-        store.save_ecc(cursor, found.rose)
+    @property
+    def rounds(self) -> int:
+        """How many rounds of the shard there were, as far as this object knows."""
+        return self._memory.rounds
+
+    def save(self, cursor: Cursor[Any], found: Found | None) -> None:
+        """Write what a round has brought, in its transaction; None: it had no rows of GPUs."""
+        if found is not None:
+            store.save(cursor, found.changes, self._fleet)
+            store.save_ecc(cursor, found.rose)
         self._memory.rounds = memory.count_round(cursor, self._shard)
 
     def keep(self) -> None:

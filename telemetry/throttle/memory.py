@@ -52,31 +52,26 @@ class Memory:
     ecc: EccCounters
 
 
-_of_this_process: dict[int, Memory] = {}
-
-
 def recall(shard: int) -> Memory:
     """Return the memory of a shard. To be used by one writer alone.
 
     After a round that was rolled back it knows too much and must be thrown away.
     """
-    rounds = _rounds(shard)
-    # Taken away, since what a round that is rolled back does to it is wrong.
-    mine = _of_this_process.pop(shard, None)
-    if mine is not None and mine.rounds == rounds:
-        return mine
+    rounds = rounds_of(shard)
     return _kept(shard, rounds) or _rebuild(rounds)
 
 
 def keep(shard: int, memory: Memory) -> None:
     """Leave ``memory`` to the next writer of the shard, in whichever process."""
-    _keep(shard, memory)
-    _of_this_process[shard] = memory
-
-
-def forget_own(shard: int) -> None:
-    """Drop this process's memory of the shard: if the round is rolled back, it will be wrong."""
-    _of_this_process.pop(shard, None)
+    tracker, ecc = memory.tracker, memory.ecc
+    arrays = [a.tobytes() for a in (tracker.last, tracker.open_events(), ecc.us, ecc.count)]
+    data = b"".join(arrays)
+    head = msgspec.msgpack.encode(_Head(memory.rounds, [len(array) for array in arrays]))
+    pipe = stream.connection().pipeline(transaction=True)
+    pipe.set(_key(shard, "head"), head, ex=_KEPT_S)
+    for piece, start in enumerate(range(0, len(data), _PIECE)):
+        pipe.set(_key(shard, piece), data[start : start + _PIECE], ex=_KEPT_S)
+    pipe.execute()
 
 
 def count_round(cursor: Cursor[Any], shard: int) -> int:
@@ -86,7 +81,8 @@ def count_round(cursor: Cursor[Any], shard: int) -> int:
     return int(rounds)
 
 
-def _rounds(shard: int) -> int:
+def rounds_of(shard: int) -> int:
+    """Return how many rounds of the shard are committed. One query."""
     with connection.cursor() as cursor:
         cursor.execute(_READ_ROUNDS, [shard])
         row = cursor.fetchone()
@@ -130,18 +126,6 @@ class _Head(msgspec.Struct, array_like=True):
 
 def _key(shard: int, piece: int | str) -> str:
     return f"throttle:{_LAYOUT}:{shard}:{piece}"
-
-
-def _keep(shard: int, memory: Memory) -> None:
-    tracker, ecc = memory.tracker, memory.ecc
-    arrays = [a.tobytes() for a in (tracker.last, tracker.open_events(), ecc.us, ecc.count)]
-    data = b"".join(arrays)
-    head = msgspec.msgpack.encode(_Head(memory.rounds, [len(array) for array in arrays]))
-    pipe = stream.connection().pipeline(transaction=True)
-    pipe.set(_key(shard, "head"), head, ex=_KEPT_S)
-    for piece, start in enumerate(range(0, len(data), _PIECE)):
-        pipe.set(_key(shard, piece), data[start : start + _PIECE], ex=_KEPT_S)
-    pipe.execute()
 
 
 def _kept(shard: int, rounds: int) -> Memory | None:

@@ -11,7 +11,7 @@ from admission.directives import placed
 from fleet import snapshot
 from fleet.cache import Cache, KeyedCache
 from policies import current
-from telemetry import agreements, naming
+from telemetry import agreements, naming, writer
 
 __all__ = ["forget_all"]
 
@@ -35,6 +35,7 @@ def forget_all() -> None:
     open_attempts.invalidate()
     placed.invalidate()
     holding.forget()
+    writer.forget_own()
 
 
 @lru_cache(maxsize=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,11 +15,14 @@ import pytest
 from celery.signals import worker_shutting_down
 from django.db import OperationalError, connection
 
-from telemetry import samples, stream, tasks
+from headroom.contracts import HostColumns
+from telemetry import frame, samples, sql, stream, tasks, writer
+from telemetry.models import IngestPosition
 from telemetry.samples import TABLES, existing_partitions
+from telemetry.sql import PositionsMoved
 from telemetry.writer import Writer, only_one
 from tests.builders.batches import make_batch
-from tests.integration.telemetry.conftest import Source
+from tests.integration.telemetry.conftest import Source, drain_everything
 
 
 def stored_rows() -> int:
@@ -119,6 +123,117 @@ def test_messages_that_come_as_a_drain_ends_get_another(
     monkeypatch.setattr(stream, "say_done", one_comes_in_between)
     tasks.write(0)
     assert asked == [0, 0]
+
+
+# --- From one writer to the next ------------------------------------------------------------------
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """One element for each writer that had to learn everything anew."""
+    writers: list[int] = []
+    real = Writer.__init__
+
+    def counted(self: Writer, shard: int) -> None:
+        writers.append(shard)
+        real(self, shard)
+
+    monkeypatch.setattr(Writer, "__init__", counted)
+    return writers
+
+
+def push_and_write(source: Source, *seqs: int) -> None:
+    for seq in seqs:
+        source.push(make_batch("agent-1", "n1", seq))
+        tasks.write(0)
+
+
+def test_a_writer_goes_on_where_this_process_left_it(
+    source: Source, asked: list[int], made: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted: list[int] = []
+    real = sql.note_agents
+
+    def counted(cursor: Any, notes: list[sql.AgentNote]) -> None:
+        noted.append(len(notes))
+        real(cursor, notes)
+
+    monkeypatch.setattr(sql, "note_agents", counted)
+    push_and_write(source, 1, 2, 3)
+    assert len(made) == 1
+    # An agent that goes on as before is no news.
+    assert noted == [1, 0, 0]
+    assert stored_rows() == 24
+    assert IngestPosition.objects.get().mark == 3
+
+
+@pytest.mark.parametrize("has_gpus", [True, False])
+def test_a_writer_is_made_anew_where_another_process_has_written(
+    source: Source, asked: list[int], made: list[int], has_gpus: bool
+) -> None:
+    push_and_write(source, 1)
+    batch = make_batch("agent-1", "n1", 2)
+    if not has_gpus:
+        batch.nodes[0].host = HostColumns(ts=[time.time()], cpu_util=[12.5])
+        batch.nodes[0].gpus = None
+    source.push(batch)
+    assert drain_everything() == 1
+    push_and_write(source, 3)
+    assert len(made) == 3
+    assert IngestPosition.objects.get().mark == 3
+
+
+def test_a_writer_whose_round_failed_is_not_gone_on_with(
+    source: Source, asked: list[int], made: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    push_and_write(source, 1)
+    source.push(make_batch("agent-1", "n1", 2))
+    with monkeypatch.context() as patch:
+        patch.setattr(sql, "note_agents", raise_error)
+        with pytest.raises(OperationalError):
+            tasks.write(0)
+    tasks.write(0)
+    assert len(made) == 2
+    assert stored_rows() == 16
+
+
+def raise_error(*_given: Any) -> None:
+    raise OperationalError("the server closed the connection")
+
+
+def test_no_writer_is_kept_for_good(
+    source: Source, asked: list[int], made: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    push_and_write(source, 1)
+    monkeypatch.setattr(writer, "_LIFE_S", 0.0)
+    push_and_write(source, 2)
+    assert len(made) == 2
+
+
+def test_a_redis_that_was_emptied_meanwhile_costs_no_reading_of_the_frame(
+    source: Source, stranger: Source, asked: list[int], made: list[int]
+) -> None:
+    push_and_write(source, 1)
+    stranger.push(make_batch("agent-2", "n2", 1))
+    tasks.write(0)
+    stream.connection().flushall()
+    push_and_write(source, 2)
+    assert len(made) == 1
+    assert np.count_nonzero(frame.read().gpu["ts"]) == 16
+
+
+def test_an_agent_that_was_deleted_meanwhile_costs_its_own_batches_alone(
+    source: Source, stranger: Source, asked: list[int]
+) -> None:
+    push_and_write(source, 1)
+    stranger.push(make_batch("agent-2", "n2", 1))
+    source.push(make_batch("agent-1", "n1", 2))
+    source.agent.delete()
+    with suppress(PositionsMoved):
+        tasks.write(0)
+    tasks.write(0)
+    assert stream.backlog(0) == 0
+    assert IngestPosition.objects.get().agent == stranger.agent
 
 
 def test_nothing_is_asked_for_where_nothing_waits(db: None, asked: list[int]) -> None:

@@ -11,7 +11,7 @@ from django.db import connection
 from django.utils import timezone
 
 from fleet import snapshot
-from telemetry import stream, tasks
+from telemetry import stream, tasks, writer
 from telemetry.faults.models import EccEvent
 from telemetry.limits.models import LimitReport
 from telemetry.models import ThrottleEvent
@@ -47,7 +47,7 @@ def rebuilds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def kill() -> None:
     """Lose what this process remembers, as if it had been killed."""
-    memory.forget_own(0)
+    writer.forget_own()
 
 
 class Brakes:
