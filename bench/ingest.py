@@ -41,7 +41,8 @@ FLEET_WARM_UP_S = 12.0
 _FLEET_SENDERS = 64
 COPY_BATCH_ROWS = 10_000
 COPY_BATCHES = 40
-_PATIENCE_S = 120.0
+#: What a load of 100,000 GPUs takes until its first row is stored: inventory, agents, layouts.
+_PATIENCE_S = 300.0
 #: The machine's own agent pushes, too.
 _OTHERS = 1.01
 
@@ -258,14 +259,18 @@ def paced(
     batch_gpus: int = RACK_GPUS,
     rows_per_s: float = FLEET_ROWS_PER_S,
     duration_s: float = FLEET_S,
+    warm_up_s: float = FLEET_WARM_UP_S,
 ) -> Paced:
-    """Push ``rows_per_s`` for ``duration_s``; return the CPU used and how soon rows are seen."""
+    """Push ``rows_per_s`` for ``duration_s``, after ``warm_up_s``.
+
+    Return the CPU used and how soon rows are seen.
+    """
     with first_row():
         load = start_load(
             stack, token_file, gpus=gpus, batch_gpus=batch_gpus, rate=rows_per_s,
-            duration_s=FLEET_WARM_UP_S + duration_s + 2, threads=_FLEET_SENDERS,
+            duration_s=warm_up_s + duration_s + 2, threads=_FLEET_SENDERS,
         )  # fmt: skip
-    time.sleep(FLEET_WARM_UP_S)
+    time.sleep(warm_up_s)
     with watching() as ages:
         before, began = stack.cpu_seconds(), time.perf_counter()
         time.sleep(duration_s)
@@ -297,19 +302,16 @@ def watching() -> Iterator[list[float]]:
     done = threading.Event()
 
     def watch() -> None:
-        version, newest = frame.version(), time.time()
+        live = frame.read()
         while not done.is_set():
             time.sleep(0.01)
-            if frame.version() == version:
+            if frame.version() == live.version:
                 continue
-            live = frame.read()
-            version = live.version
+            seen, live = live.gpu["ts"], frame.read()
             ts = live.gpu["ts"]
-            fresh = ts[ts > newest]
-            if len(fresh):
-                # Every reading that came with this change waited from its own time until now.
-                ages.extend((time.time() - fresh).tolist())
-                newest = float(ts.max())
+            # Every reading that came with this change waited from its own time until now.
+            fresh = ts[ts > np.pad(seen, (0, len(ts) - len(seen)))]
+            ages.extend((time.time() - fresh).tolist())
 
     watcher = threading.Thread(target=watch)
     watcher.start()

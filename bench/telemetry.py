@@ -31,7 +31,9 @@ KEPT_STEPS = 720
 #: A run that keeps its pace for less is a look, and its figures are not kept.
 WHOLE_MINUTES = 10.0
 NODE_BATCHES_S = 60.0
-
+#: All agents come over all connections, so that either web process has to learn each of them, in
+#: some rounds of ten seconds. A real agent stays with one.
+NODE_BATCHES_WARM_UP_S = 60.0
 
 #: For how long it is watched what the installation does by itself.
 RESTING_S = 20.0
@@ -81,7 +83,11 @@ def _way_in(minutes: float) -> dict[str, Any]:
         ceiling = ingest.copy_ceiling()
         paced = ingest.paced(stack, token_file, duration_s=minutes * 60)
         paced_nodes = ingest.paced(
-            stack, token_file, batch_gpus=NODE_GPUS, duration_s=NODE_BATCHES_S
+            stack,
+            token_file,
+            batch_gpus=NODE_GPUS,
+            duration_s=NODE_BATCHES_S,
+            warm_up_s=NODE_BATCHES_WARM_UP_S,
         )
     return {
         "copy_ceiling_rows_per_s": ceiling,
