@@ -249,6 +249,8 @@ class Paced:
     shares: dict[str, float]
     #: from a reading's time to the live frame, s
     ages_s: list[float]
+    #: connections of the client that the server had closed when they were wanted again
+    reconnects: int
 
 
 def paced(
@@ -287,6 +289,7 @@ def paced(
         cpu_s_per_million_values=total / millions,
         shares={name: share / total for name, share in used.items()},
         ages_s=ages,
+        reconnects=int(done["reconnects"]),
     )
 
 

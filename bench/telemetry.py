@@ -107,6 +107,7 @@ def _way_in(minutes: float) -> dict[str, Any]:
         "visible_p99_s": report.percentile(paced.ages_s, 0.99),
         "rows_per_s_100k_node_batches": paced_nodes.rows_per_s,
         "machine_share_100k_node_batches": paced_nodes.machine_share,
+        "reconnects_100k_node_batches": paced_nodes.reconnects,
         "visible_p50_s_node_batches": report.percentile(paced_nodes.ages_s, 0.5),
         "visible_p99_s_node_batches": report.percentile(paced_nodes.ages_s, 0.99),
     }
