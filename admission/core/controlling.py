@@ -24,6 +24,7 @@ from policies.headroom.evaluate import Headroom
 from policies.headroom.reach import Reach, Room, reach_of
 
 __all__ = [
+    "AT_REST",
     "Excess",
     "LastHeld",
     "Unmanaged",
@@ -33,6 +34,7 @@ __all__ = [
     "budgets_of",
     "draws_of",
     "plant_of",
+    "rest_share",
     "steadied",
     "still_w",
     "units_of",
@@ -50,7 +52,7 @@ _SAME_SHARE = 0.02
 #: draws then is load of no known owner.
 _RESTS_WITHIN_S = 10.0
 #: A GPU rests that draws no more than so much of the way from its draw at rest to its rating.
-_AT_REST = 0.1
+AT_REST = 0.1
 #: … or no more than this share of what it draws at any speed while it works.
 _STANDING = 0.5
 
@@ -224,7 +226,7 @@ def at_rest(headroom: Headroom, held: Allocations, told: Collection[int]) -> set
     """
     gpus, idle_w = headroom.summary.gpus, np.nan_to_num(headroom.fleet.gpus.idle_w)
     static_w = headroom.fleet.models.power_curves.static_w[headroom.fleet.gpus.model]
-    most_w = np.fmax(idle_w + _AT_REST * (gpus.rated_w - idle_w), _STANDING * static_w)
+    most_w = np.fmax(idle_w + AT_REST * (gpus.rated_w - idle_w), _STANDING * static_w)
     rests = gpus.load_w <= most_w
     return {
         attempt.id
@@ -233,21 +235,31 @@ def at_rest(headroom: Headroom, held: Allocations, told: Collection[int]) -> set
     }
 
 
-def still_w(headroom: Headroom, held: Allocations, resting: Collection[int]) -> Floats:
-    """Return what each GPU draws while its job stands still, W: as those do that are at it.
+def rest_share(
+    headroom: Headroom, held: Allocations, resting: Collection[int], before: float
+) -> float:
+    """Return what jobs that stand still draw, as a share of the way from rest to the rating.
 
-    ``resting``: the ids of attempts that stand still. Where none does, it is what still counts as
-    rest.
+    ``resting``: the ids of attempts that do. Where none does, it is as ``before``.
     """
-    gpus, idle_w = headroom.summary.gpus, np.nan_to_num(headroom.fleet.gpus.idle_w)
-    range_w = np.maximum(gpus.rated_w - idle_w, 1.0)
-    share = _AT_REST
     rows = [held.gpu_rows(rows) for attempt, rows in held.each() if attempt.id in resting]
-    if rows:
-        still = np.concatenate(rows)
-        over_w = np.maximum(gpus.load_w[still] - idle_w[still], 0.0)
-        share = min(float((over_w / range_w[still]).mean()), _AT_REST)
+    if not rows:
+        return before
+    still, (idle_w, range_w) = np.concatenate(rows), _ranges_w(headroom)
+    over_w = np.maximum(headroom.summary.gpus.load_w[still] - idle_w[still], 0.0)
+    return min(float((over_w / range_w[still]).mean()), AT_REST)
+
+
+def still_w(headroom: Headroom, share: float) -> Floats:
+    """Return what each GPU draws while its job stands still, W, by its :func:`rest_share`."""
+    idle_w, range_w = _ranges_w(headroom)
     return np.asarray(idle_w + share * range_w)
+
+
+def _ranges_w(headroom: Headroom) -> tuple[Floats, Floats]:
+    """Return what each GPU draws at rest, and by how much more it is rated, W."""
+    idle_w = np.nan_to_num(headroom.fleet.gpus.idle_w)
+    return idle_w, np.maximum(headroom.summary.gpus.rated_w - idle_w, 1.0)
 
 
 def units_of(

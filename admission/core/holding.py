@@ -14,6 +14,7 @@ import numpy as np
 from admission.core.allocation.allocations import Allocations
 from admission.core.allocation.reservation import AllocationArrays
 from admission.core.controlling import (
+    AT_REST,
     Excess,
     LastHeld,
     Unmanaged,
@@ -22,6 +23,7 @@ from admission.core.controlling import (
     budgets_of,
     draws_of,
     plant_of,
+    rest_share,
     steadied,
     still_w,
     units_of,
@@ -30,10 +32,11 @@ from admission.core.controlling import (
 )
 from admission.core.directives.standing import Standing
 from admission.core.snapshot import Draws
+from policies.controller.asking import held_as_asked
 from policies.controller.control import Budgets, Controlled, Memory, Plant, Tuning, Units
 from policies.controller.heat import Warmth, limited_by_heat
-from policies.controller.pausing import Paused, held_with_pauses
-from policies.controller.together import Together, with_peaks_apart
+from policies.controller.pausing import Paused
+from policies.controller.together import Together
 from policies.headroom.columns import Bools, Floats, Ints
 from policies.headroom.evaluate import Headroom
 
@@ -48,7 +51,8 @@ class Remembered:
     """What the last look left: units, what budgets carry besides, heat, and who stands still.
 
     ``fresh`` says of each GPU whether it was heard, ``last_held`` since when no attempt holds it,
-    and ``ordered_w`` which cap its agent was told last, W; inf: none.
+    and ``ordered_w`` which cap its agent was told last, W; inf: none. ``rest_share`` is what jobs
+    drew that stood still last.
     """
 
     units: Memory = field(default_factory=Memory)
@@ -59,6 +63,7 @@ class Remembered:
     together: Together = field(default_factory=Together)
     last_held: LastHeld = field(default_factory=LastHeld)
     ordered_w: Floats = field(default_factory=lambda: np.zeros(0))
+    rest_share: float = AT_REST
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +93,7 @@ class Holding:
     paused: Paused
     together: Together
     last_held: LastHeld
+    rest_share: float
 
     @property
     def remembered(self) -> Remembered:
@@ -101,6 +107,7 @@ class Holding:
             together=self.together,
             last_held=self.last_held,
             ordered_w=self._ordered_w,
+            rest_share=self.rest_share,
         )
 
     @property
@@ -183,10 +190,12 @@ def look(
     budgets = without_ended(budgets, plant, comes_to_rest, idle_w)
     before = without_new(memory.units, plant, units, budgets.reach, heard)
     asked = asked_sites(headroom, budgets)
-    found, paused = held_with_pauses(
-        plant, units, with_peaks_apart(budgets, memory.together, asked), before, memory.paused,
-        now=headroom.at, tuning=tuning, may_pause=standing.speeds,
-        rest_w=still_w(headroom, held, resting), is_in_time=standing.is_in_time,
+    share = rest_share(headroom, held, resting, memory.rest_share)
+    found, paused = held_as_asked(
+        plant, units, budgets, before, memory.paused,
+        together=memory.together, asked=asked, now=headroom.at, tuning=tuning,
+        may_pause=standing.speeds, rest_w=still_w(headroom, share),
+        is_in_time=standing.is_in_time,
     )  # fmt: skip
     takes_jobs = ready[headroom.fleet.gpus.node] & headroom.summary.gpus.fresh
     if parts is not None:
@@ -209,4 +218,5 @@ def look(
         paused=paused,
         together=memory.together.after(plant, units, budgets, found),
         last_held=last_held,
+        rest_share=share,
     )

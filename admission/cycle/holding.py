@@ -15,7 +15,7 @@ from django.db.models import Q
 
 from admission.core import holding as core
 from admission.core.allocation.allocations import Allocations
-from admission.core.controlling import Excess, LastHeld, at_rest
+from admission.core.controlling import AT_REST, Excess, LastHeld, at_rest
 from admission.core.directives.standing import Standing, keep_still
 from admission.core.holding import ROOM_WITHIN_S, Holding, Remembered
 from admission.core.policy import AdmissionPolicy
@@ -153,6 +153,8 @@ class _Kept(msgspec.Struct, frozen=True, array_like=True):
     free_for_s: bytes = b""
     #: the cap that the agent of each GPU was told last, W
     ordered_w: bytes = b""
+    #: what jobs drew that stood still last, as a share of the way from rest to the rating
+    rest_share: float = AT_REST
 
 
 _pack = msgspec.msgpack.Encoder().encode
@@ -194,6 +196,7 @@ def _remember(holding: Holding) -> None:
         together=(together.at, _bytes(together.most_w), _bytes(together.apart_w)),
         free_for_s=_narrow(left.last_held.for_s),
         ordered_w=_narrow(left.ordered_w),
+        rest_share=left.rest_share,
     )
     stream.connection().set(_KEY, _pack(kept), ex=_KEPT_S)
 
@@ -240,6 +243,7 @@ def remembered(fleet: FleetArrays, now: float) -> Remembered:
         _together(kept),
         LastHeld(kept.at, _widened(kept.free_for_s)),
         _widened(kept.ordered_w),
+        kept.rest_share,
     )
 
 

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from policies.controller.control import Budgets, Controlled, Kind, Plant, Units
+from policies.controller.levels import LOWEST
 from policies.headroom.columns import Bools, Floats
 
-__all__ = ["Together", "with_peaks_apart"]
+__all__ = ["Together", "slowed_together", "with_peaks_apart"]
 
 #: What was drawn together is forgotten by half in so many s.
 _FORGETS_IN_S = 600.0
@@ -33,7 +34,10 @@ class Together:
     apart_w: Floats = field(default_factory=lambda: np.zeros(0))
 
     def after(self, plant: Plant, units: Units, budgets: Budgets, found: Controlled) -> Together:
-        """Return what is known after a round. Of units that are new too little is known."""
+        """Return what is known after a round. Of units that are new too little is known.
+
+        While some are slowed, what all draw says nothing of what they would.
+        """
         counts = ((units.kind == Kind.FIRM) & found.is_learned)[units.unit]
         gpus = units.gpu[counts]
         factor, rack = 1.0 + plant.host_share[gpus], plant.rack[gpus]
@@ -41,7 +45,9 @@ class Together:
         apart_w = budgets.reach.of_gpus(factor * found.full_w[units.unit[counts]], rack)
         most_w = apart_w
         if len(self.most_w) == len(now_w):
-            keep = 0.5 ** (max(found.memory.at - self.at, 0.0) / _FORGETS_IN_S)
+            slowed = slowed_together(plant, units, budgets, found)
+            passed_s = max(found.memory.at - self.at, 0.0)
+            keep = np.where(slowed, 1.0, 0.5 ** (passed_s / _FORGETS_IN_S))
             # What comes or goes moves what was drawn by as much.
             before_w = self.most_w + apart_w - self.apart_w
             most_w = np.maximum(now_w, now_w + (before_w - now_w) * keep)
@@ -51,6 +57,16 @@ class Together:
     def spare_w(self) -> Floats:
         """What is left over of the sum of all, by budget, W."""
         return self.apart_w - self.most_w
+
+
+def slowed_together(plant: Plant, units: Units, budgets: Budgets, found: Controlled) -> Bools:
+    """Say of each budget whether something is slowed there that agreed to nothing.
+
+    Its peaks are at its cap then, and come together.
+    """
+    is_slowed = (units.kind == Kind.FIRM) & (found.filled.level < LOWEST)
+    gpus = units.gpu[is_slowed[units.unit]]
+    return budgets.reach.of_gpus(np.ones(len(gpus)), plant.rack[gpus]) > 0.0
 
 
 def with_peaks_apart(budgets: Budgets, together: Together, is_asked: Bools) -> Budgets:

@@ -84,7 +84,7 @@ def test_only_what_agreed_to_nothing_counts() -> None:
 
 def test_a_budget_that_nobody_asks_for_stays_as_it_is() -> None:
     shop = make_shop()
-    shop.budget_w = np.full(shop.reach.count, 9_000.0)
+    shop.budget_w = np.full(shop.reach.count, 30_000.0)
     budgets = Budgets(shop.reach, shop.budget_w, shop.load_w)
     together = go(shop, go(shop, Together(), 60), 1_800, turns=10)
     asked = np.zeros(shop.reach.count, dtype=bool)
