@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,28 +12,27 @@ from django.db import transaction
 from accounts import audit
 from accounts.models import User
 from admission.core.allocation.watts import Watts
-from admission.core.curtailment import Ask, BadAsk, Baseline, baseline_of
-from admission.core.curtailment.cost import Estimate, candidates_of, estimate
+from admission.core.curtailment import Ask, BadAsk, Baseline, baseline_of, held_from
+from admission.core.curtailment.baseline import LONGEST_S, SETTLES_S
+from admission.core.curtailment.cost import Asked, Estimate, candidates_of, estimate
+from admission.core.curtailment.foreseen import estimate_held
 from admission.core.directives.responding import settled
-from admission.core.response.respond import Throttling
-from admission.core.slices import in_parts
+from admission.core.directives.standing import able_to_stand
 from admission.curtailments import metered
 from admission.curtailments.models import Curtailment
+from admission.cycle import live
+from admission.cycle.holding import TUNING
 from admission.directives.placed import placed_on
 from fleet import snapshot
-from policies import current
-from policies.caps import status
 from policies.restrictions import actions as restriction_actions
-from policies.restrictions import store
 from policies.restrictions.book import Conflict
 from policies.restrictions.kinds import HELD_BEFORE, LONGEST, RestrictionKind, Wanted
 from policies.scopes import Scope, ScopeKind
 
 __all__ = ["Plan", "Refused", "Request", "ask", "cancel", "plan"]
 
-#: How far back a baseline is looked for, and how long after a curtailment loads have come back.
-_LOOKS_BACK = timedelta(seconds=3600)
-_SETTLES = timedelta(seconds=60)
+_LOOKS_BACK = timedelta(seconds=LONGEST_S)
+_SETTLES = timedelta(seconds=SETTLES_S)
 
 
 class Refused(Exception):
@@ -206,30 +205,28 @@ def _baseline(site: str, now: datetime) -> Baseline | None:
 
 def _estimate(request: Request, target_w: float, spread_w: float, now: datetime) -> Estimate:
     """Return the cost of a target by the loads of now."""
-    found = current.headroom(now.timestamp())
-    placed = placed_on(found.fleet)
-    headroom = in_parts(found, placed.held.gpus)
-    ids = placed.in_scope(Scope(ScopeKind.SITE, request.site), store.in_force(now))
+    load = live.running_load(snapshot.current(), now.timestamp())
+    placed = placed_on(load.held.fleet)
+    asked = Asked(
+        target_w=target_w,
+        spread_w=spread_w,
+        lasts_s=(request.ends_at - held_from(now, request.starts_at)).total_seconds(),
+    )
+    holding = load.looked_at(load.measured)
+    if holding is not None:
+        may_pause = able_to_stand(placed, placed.pauses())
+        return estimate_held(holding, request.site, asked, may_pause=may_pause, tuning=TUNING)
+    ids = placed.in_scope(Scope(ScopeKind.SITE, request.site), load.in_force)
     running = [
         each
         for each in placed.load(ids.tolist())
         if len(each.nodes) and each.has_begun and not each.is_ending
     ]
-    agreed = placed.agreed(running)
-    held = status.read()
-    if held is not None and held.acting:
-        agreed = {pk: _as_held(each) for pk, each in agreed.items()}
+    agreed, headroom = placed.agreed(running), load.measured
     terms = [(each, settled(each, agreed[each.id], headroom.fleet)) for each in running]
     row = headroom.fleet.sites.index_by_name[request.site]
     return estimate(
         candidates_of(terms, Watts(headroom), now.timestamp()),
+        asked,
         load_w=float(headroom.powers[ScopeKind.SITE].drawn_w[row]),
-        target_w=target_w,
-        spread_w=spread_w,
-        lasts_s=(request.ends_at - request.starts_at).total_seconds(),
     )
-
-
-def _as_held(agreed: Throttling) -> Throttling:
-    """Return what an attempt agreed to as the controller takes it: caps, and pauses, no batches."""
-    return replace(agreed, batch_scale=1.0, shrink_below=agreed.shrink_below or 0.0)

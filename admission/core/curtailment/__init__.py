@@ -6,8 +6,8 @@ which is held as a restriction ``power_budget_w``. Afterwards meters say what be
 (:func:`kept`).
 """
 
-from admission.core.curtailment.asked import Ask, BadAsk
+from admission.core.curtailment.asked import Ask, BadAsk, held_from
 from admission.core.curtailment.baseline import Baseline, baseline_of
 from admission.core.curtailment.proof import Kept, kept
 
-__all__ = ["Ask", "BadAsk", "Baseline", "Kept", "baseline_of", "kept"]
+__all__ = ["Ask", "BadAsk", "Baseline", "Kept", "baseline_of", "held_from", "kept"]

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from datetime import datetime
 
-__all__ = ["Ask", "BadAsk"]
+from policies.restrictions.kinds import HELD_BEFORE
+
+__all__ = ["Ask", "BadAsk", "held_from"]
+
+
+def held_from(announced_at: datetime, starts_at: datetime) -> datetime:
+    """Return from when on jobs give way for what has to be met at ``starts_at``."""
+    return max(announced_at, starts_at - HELD_BEFORE)
 
 
 class BadAsk(ValueError):

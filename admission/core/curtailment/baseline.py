@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["LEAST_S", "LONGEST_S", "WINDOW_S", "Baseline", "baseline_of"]
+__all__ = ["LEAST_S", "LONGEST_S", "SETTLES_S", "WINDOW_S", "Baseline", "baseline_of"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -18,6 +18,8 @@ WINDOW_S = 600.0
 LEAST_S = 60.0
 #: … and it is looked for so far back.
 LONGEST_S = 3600.0
+#: Loads have come back so long after the end of a curtailment, s.
+SETTLES_S = 60.0
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,16 +18,46 @@ from admission.core.allocation.watts import Watts
 from admission.core.directives.placed import Active
 from admission.core.response.respond import Throttling
 
-__all__ = ["ERROR", "Candidate", "Estimate", "Measure", "candidates_of", "estimate"]
+__all__ = [
+    "BEYOND",
+    "ERROR",
+    "PAUSE",
+    "SHRINK",
+    "STOP",
+    "SURE",
+    "Asked",
+    "Candidate",
+    "Estimate",
+    "Measure",
+    "answered",
+    "candidates_of",
+    "estimate",
+]
 
 #: What caps, batches and pauses take off is known to this share of it, by the error of the law of
 #: power and speed on measured curves.
 ERROR = 0.1
+#: What is as sure as this is said to be kept.
+SURE = 0.9
 #: A band of 8 of 10: so many standard deviations to either side.
 _BAND = 1.2816
 #: Steps, in the order in which they are taken.
 SHRINK, PAUSE, STOP = "shrink", "pause", "stop"
+#: A job is slowed by more than it agreed to, since all that agreed is exhausted.
+BEYOND = "beyond"
 _TIER = {SHRINK: 0, PAUSE: 1, STOP: 2}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What is asked of a site: to draw at most ``target_w`` for ``lasts_s`` seconds.
+
+    ``spread_w``: the standard deviation of its load before.
+    """
+
+    target_w: float
+    spread_w: float
+    lasts_s: float
 
 
 @dataclass(frozen=True)
@@ -93,6 +123,10 @@ class Estimate:
         """The lowest target that could be met, W."""
         return max(self.load_w - self.possible_w, 0.0)
 
+    def is_within(self, lost_gpu_h: float) -> bool:
+        """Say whether so much work lies in the band that it names."""
+        return self.lost_low_gpu_h <= lost_gpu_h <= self.lost_high_gpu_h
+
     def lost_by(self, field: str) -> dict[str, float]:
         """Return the work lost by ``project`` or ``job_class``, GPU h."""
         found: dict[str, float] = defaultdict(float)
@@ -100,8 +134,8 @@ class Estimate:
             found[getattr(each, field)] += each.lost_gpu_h
         return {name: round(found[name], 2) for name in sorted(found)}
 
-    def as_data(self) -> dict[str, Any]:
-        """Return it for JSON."""
+    def in_short(self) -> dict[str, Any]:
+        """Return its figures, without jobs and projects, for JSON."""
         return {
             "load_w": round(self.load_w, 1),
             "target_w": round(self.target_w, 1),
@@ -110,9 +144,16 @@ class Estimate:
             "least_target_w": round(self.least_target_w, 1),
             "is_possible": self.is_possible,
             "sure": round(self.sure, 3),
-            "lost_gpu_h": round(self.lost_gpu_h, 2),
-            "lost_low_gpu_h": round(self.lost_low_gpu_h, 2),
-            "lost_high_gpu_h": round(self.lost_high_gpu_h, 2),
+            "beyond": sum(each.what == BEYOND for each in self.measures),
+            "lost_gpu_h": round(self.lost_gpu_h, 3),
+            "lost_low_gpu_h": round(self.lost_low_gpu_h, 3),
+            "lost_high_gpu_h": round(self.lost_high_gpu_h, 3),
+        }
+
+    def as_data(self) -> dict[str, Any]:
+        """Return all of it for JSON."""
+        return {
+            **self.in_short(),
             "lost_by_project": self.lost_by("project"),
             "lost_by_class": self.lost_by("job_class"),
             "measures": [asdict(each) for each in self.measures],
@@ -162,38 +203,48 @@ def _steps(
         yield STOP, idle_w, gpus
 
 
-def estimate(
-    candidates: Iterable[Candidate],
+def estimate(candidates: Iterable[Candidate], asked: Asked, *, load_w: float) -> Estimate:
+    """Return what it costs to bring ``load_w`` down by the steps that there are."""
+    ordered = sorted(candidates, key=lambda each: each.rank)
+
+    def taken(target_w: float) -> tuple[Measure, ...]:
+        return _taken(ordered, max(load_w - target_w, 0.0), asked.lasts_s)
+
+    possible_w = sum(each.saves_w for each in ordered)
+    return answered(asked, taken, load_w=load_w, possible_w=possible_w, doubt=1.0)
+
+
+def answered(
+    asked: Asked,
+    measures: Callable[[float], tuple[Measure, ...]],
     *,
     load_w: float,
-    target_w: float,
-    spread_w: float,
-    lasts_s: float,
+    possible_w: float,
+    doubt: float,
 ) -> Estimate:
-    """Return what it costs to bring ``load_w`` down to ``target_w`` for ``lasts_s`` seconds.
+    """Return the answer to what is asked, with how sure it is.
 
-    ``spread_w``: the standard deviation of the load.
+    ``measures`` says what is done for a target: loads move, and what a measure takes off is known
+    with an error, so that more may have to be done, or less. ``doubt`` is the part of both that
+    counts: 1 where nothing is known of those that do it.
     """
-    ordered = sorted(candidates, key=lambda each: each.rank)
-    need_w = max(load_w - target_w, 0.0)
-    possible_w = sum(each.saves_w for each in ordered)
-    measures = _taken(ordered, need_w, lasts_s)
-    # What is taken off may be less than thought, so that more has to be taken, and the other way.
-    error_w = _BAND * math.hypot(spread_w, ERROR * need_w)
+    need_w = max(load_w - asked.target_w, 0.0)
+    error_w = doubt * _BAND * math.hypot(asked.spread_w, ERROR * need_w)
+    found = measures(asked.target_w)
     low, high = (
-        sum(each.lost_gpu_h for each in _taken(ordered, at_w, lasts_s))
-        for at_w in (max(need_w - error_w, 0.0), need_w + error_w)
+        sum(each.lost_gpu_h for each in measures(asked.target_w + off_w))
+        for off_w in (error_w, -error_w)
     )
     return Estimate(
         load_w=load_w,
-        target_w=target_w,
+        target_w=asked.target_w,
         need_w=need_w,
         possible_w=possible_w,
-        sure=_sure(possible_w, need_w, spread_w),
-        lost_gpu_h=sum(each.lost_gpu_h for each in measures),
+        sure=_sure(possible_w, need_w, doubt * math.hypot(asked.spread_w, ERROR * possible_w)),
+        lost_gpu_h=sum(each.lost_gpu_h for each in found),
         lost_low_gpu_h=low,
         lost_high_gpu_h=high,
-        measures=measures,
+        measures=found,
     )
 
 
@@ -219,11 +270,10 @@ def _taken(ordered: Sequence[Candidate], need_w: float, lasts_s: float) -> tuple
     return tuple(found.values())
 
 
-def _sure(possible_w: float, need_w: float, spread_w: float) -> float:
+def _sure(possible_w: float, need_w: float, error_w: float) -> float:
     """Return the probability that what is possible is enough, 0 to 1."""
     if need_w <= 0.0:
         return 1.0
-    error_w = math.hypot(spread_w, ERROR * possible_w)
     if error_w <= 0.0:
         return float(possible_w >= need_w)
     return 0.5 * (1.0 + math.erf((possible_w - need_w) / (math.sqrt(2.0) * error_w)))

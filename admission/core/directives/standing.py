@@ -19,7 +19,7 @@ from policies.headroom.columns import Bools
 from policies.restrictions.kinds import RestrictionKind
 from policies.restrictions.strictest import ActiveRestriction, InForce
 
-__all__ = ["OWNER", "Standing", "is_in_time", "keep_still", "standing_of"]
+__all__ = ["OWNER", "Standing", "able_to_stand", "is_in_time", "keep_still", "standing_of"]
 
 #: The owner of pauses that the controller wants.
 OWNER = "controller"
@@ -40,22 +40,31 @@ class Standing:
     is_in_time: bool = False
 
 
+def able_to_stand(placed: Placed, pauses: Bools) -> dict[int, float]:
+    """Return the attempts that agreed to stand still, by id, and the speed that is left of each.
+
+    That is where it is slowed as far as it agreed. ``pauses`` says of each attempt whether it
+    agreed to pauses.
+    """
+    return {
+        each.id: 1.0 - each.request.max_slowdown
+        for each, does in zip(placed.held.attempts, pauses.tolist(), strict=True)
+        if does and each.started_at is not None and not each.is_leaving
+    }
+
+
 def standing_of(
     placed: Placed, pauses: Bools, in_force: InForce, now: datetime, *, within_s: float
 ) -> Standing:
     """Return who may have to stand still for the power budgets that restrictions have set.
 
-    ``pauses`` says of each attempt whether it agreed to pauses. ``within_s``: what is told to stand
-    still has come to rest by then.
+    ``pauses`` as in :func:`able_to_stand`. ``within_s``: what is told to stand still has come to
+    rest by then.
     """
     asked = in_force.of(RestrictionKind.POWER_BUDGET_W)
     if not asked:
         return Standing()
-    able = {
-        each.id: 1.0 - each.request.max_slowdown
-        for each, does in zip(placed.held.attempts, pauses.tolist(), strict=True)
-        if does and each.started_at is not None and not each.is_leaving
-    }
+    able = able_to_stand(placed, pauses)
     reasons: dict[int, str] = {}
     # The strictest comes first.
     for limit in asked:

@@ -172,3 +172,14 @@ def test_a_lost_memory_ends_no_pause_that_is_still_needed_for_long(plant: Plant)
     plant.steps(10)
     assert phase_of("llama").state == "paused"
     assert plant.site_w <= row["target_w"]
+
+
+def test_what_jobs_draw_that_stand_still_is_known_the_next_time(plant: Plant) -> None:
+    first = curtail(plant, "?dry_run=1")["estimate"]
+    row = curtail(plant)
+    ends = datetime.fromisoformat(row["ends_at"]).timestamp()
+    plant.until(ends + 40.0)
+    assert phase_of("llama").state == "running"
+    second = curtail(plant, "?dry_run=1")["estimate"]
+    gpus = sum(map(len, plant.flexible.placement["gpus"].values()))
+    assert second["least_target_w"] < first["least_target_w"] - 40.0 * gpus

@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from admission.core.curtailment.cost import PAUSE, SHRINK, STOP, Candidate, Estimate, estimate
+from admission.core.curtailment.cost import (
+    PAUSE,
+    SHRINK,
+    STOP,
+    Asked,
+    Candidate,
+    Estimate,
+    Measure,
+    answered,
+    estimate,
+)
 
 
 def step(key: str, what: str, saves_w: float, gpus_lost: float, **more: Any) -> Candidate:
@@ -24,7 +34,8 @@ JOBS = [
 
 
 def cost(target_w: float, spread_w: float = 0.0) -> Estimate:
-    return estimate(JOBS, load_w=10_000.0, target_w=target_w, spread_w=spread_w, lasts_s=7200.0)
+    asked = Asked(target_w=target_w, spread_w=spread_w, lasts_s=7200.0)
+    return estimate(JOBS, asked, load_w=10_000.0)
 
 
 def test_what_loses_the_least_gives_way_first_and_a_cap_only_in_part() -> None:
@@ -64,6 +75,23 @@ def test_a_load_that_moves_makes_it_less_sure() -> None:
     assert moving.lost_high_gpu_h - moving.lost_low_gpu_h >= (
         calm.lost_high_gpu_h - calm.lost_low_gpu_h
     )
+
+
+def test_where_more_is_known_of_who_does_it_the_answer_is_surer() -> None:
+    asked = Asked(target_w=3_000.0, spread_w=1_000.0, lasts_s=7200.0)
+
+    def said(doubt: float) -> Estimate:
+        def measures(target_w: float) -> tuple[Measure, ...]:
+            return (Measure("a/train", "nlp", "training", PAUSE, 8, 1.0, 10.0 - target_w / 1e3),)
+
+        return answered(asked, measures, load_w=10_000.0, possible_w=8_000.0, doubt=doubt)
+
+    known, unknown = said(0.5), said(1.0)
+    assert known.lost_gpu_h == unknown.lost_gpu_h == 7.0
+    assert known.lost_high_gpu_h - 7.0 == pytest.approx(0.5 * (unknown.lost_high_gpu_h - 7.0))
+    assert 0.5 < unknown.sure < known.sure < 1.0
+    assert known.is_within(7.0)
+    assert not known.is_within(unknown.lost_high_gpu_h)
 
 
 @given(target_w=st.floats(0.0, 12_000.0), more_w=st.floats(0.0, 5_000.0))
