@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
 
 from django.db import models
 from django.db.models import F, Q
 
+from admission.core.curtailment.cost import SURE
 from policies.restrictions.models import Restriction
 
-__all__ = ["Curtailment"]
+__all__ = ["Curtailment", "Record"]
+
+
+#: So many of the last count for what became of what was said.
+RECORD_OF = 200
+
+
+@dataclass(frozen=True)
+class Record:
+    """How many were answered beforehand and are over, and of how many that came true.
+
+    ``as_said``: the work that was lost lies in the band; ``held_of_sure``: of those said to be kept
+    with :data:`SURE` or more, these were.
+    """
+
+    answered: int
+    as_said: int
+    sure: int
+    held_of_sure: int
 
 
 class CurtailmentQuerySet(models.QuerySet["Curtailment"]):
@@ -24,6 +44,19 @@ class CurtailmentQuerySet(models.QuerySet["Curtailment"]):
         """Those that are over, and that nobody has judged yet."""
         was = Q(canceled_at=None) | Q(canceled_at__gt=F("starts_at"))
         return self.filter(was, ends_at__lte=now, judged_at=None)
+
+    def record(self) -> Record:
+        """What became of the last of what was said beforehand. One query."""
+        told = self.filter(result__lost_as_said__in=(True, False)).order_by("-ends_at")
+        rows = told.values_list("result__lost_as_said", "estimate__sure", "result__verdict")
+        found = [(bool(said), float(sure), verdict) for said, sure, verdict in rows[:RECORD_OF]]
+        sure_of = [verdict for _, sure, verdict in found if sure >= SURE]
+        return Record(
+            answered=len(found),
+            as_said=sum(as_said for as_said, _, _ in found),
+            sure=len(sure_of),
+            held_of_sure=sum(verdict == "held" for verdict in sure_of),
+        )
 
 
 class Curtailment(models.Model):

@@ -41,7 +41,7 @@ from telemetry.store.columns import US, Columns, Window, is_null
 from telemetry.store.hot import IdRange
 from telemetry.store.reading import read
 
-__all__ = ["Gathered", "Held", "Places", "gather", "held_in"]
+__all__ = ["Gathered", "Held", "Places", "gather", "held_in", "held_parts", "parts_of"]
 
 #: Ids of GPUs whose readings are looked at together: an hour of them is some 10 MB.
 _IDS_AT_ONCE = 8_192
@@ -101,10 +101,10 @@ class Gathered:
 def gather(span: Span, fleet: FleetArrays) -> Gathered:
     """Read all that was recorded in ``span``. Some ten queries, and readings by ranges of ids."""
     held = held_in(span)
-    parts, ids = _parts(fleet)
+    parts, ids = parts_of(fleet)
     on_parts = Onto(parts.gpu)
     attempts = _attempts(held)
-    part, gang = _held_parts(held, sliced(fleet))
+    part, gang = held_parts(held, sliced(fleet))
     numbers = {each.pk: at for at, each in enumerate(held)}
     reports, heard, reached = _reports(held, attempts, span)
     held_spans = GpuSpans(**times_us(part, attempts.dispatched[gang], attempts.ended[gang]))
@@ -152,7 +152,7 @@ def gather(span: Span, fleet: FleetArrays) -> Gathered:
 # --- Parts and who held them ---------------------------------------------------------------------
 
 
-def _parts(fleet: FleetArrays) -> tuple[Parts, Ints]:
+def parts_of(fleet: FleetArrays) -> tuple[Parts, Ints]:
     """Return what can be held, by rack, and the ids of the GPUs of it."""
     by_part = sliced(fleet)
     scope = by_part.nodes.rack[by_part.gpus.node]
@@ -205,7 +205,7 @@ def _attempts(held: Sequence[Held]) -> Attempts:
     return Attempts(job, dispatched, began, ended, steps.alone(job, dispatched, ended))
 
 
-def _held_parts(held: Sequence[Held], fleet: FleetArrays) -> tuple[Ints, Ints]:
+def held_parts(held: Sequence[Held], fleet: FleetArrays) -> tuple[Ints, Ints]:
     """Return which parts attempts hold, and the number of the attempt of each."""
     rows = [
         [

@@ -66,6 +66,7 @@ def _listed(request: HttpRequest) -> tuple[str, str, dict[str, str], dict[str, A
     context = {
         "lines": [(row, state, state in _WRONG) for row in rows for state in [row.state_at(now)]],
         "shown": shown,
+        "record": Curtailment.objects.record(),
         "open": Curtailment.objects.open(now).count(),
         "query": {},
         "now": now,
@@ -91,6 +92,15 @@ def _detail(
         else [],
         "estimate": seen(row.estimate, visibility),
         "result": row.result,
+        "given_w": _given_w(row),
         "lasts_s": (row.ends_at - row.starts_at).total_seconds(),
     }
     return _ONE, reverse("live-curtailment", args=[row.pk]), {}, context
+
+
+def _given_w(row: Curtailment) -> tuple[float, float] | None:
+    """Return how much less was drawn than the baseline, and how much less was asked for, W."""
+    mean_w = row.result.get("mean_w")
+    if row.baseline_w is None or mean_w is None:
+        return None
+    return row.baseline_w - mean_w, row.baseline_w - row.target_w

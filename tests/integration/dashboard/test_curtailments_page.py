@@ -26,6 +26,13 @@ ESTIMATE = {
     "measures": [],
 }  # fmt: skip
 
+RESULT = {
+    "seconds": 600.0, "read_s": 590.0, "held_s": 300.0, "met_after_s": None, "mean_w": 8_500.0,
+    "worst_over_w": 900.0, "not_drawn_j": 9e5, "coverage": 0.98, "held_share": 0.51,
+    "verdict": "missed", "meters": 1, "metered": "power domains", "lost_gpu_h": 3.25,
+    "lost_as_said": False,
+}  # fmt: skip
+
 
 @pytest.fixture
 def client(db: None) -> Client:
@@ -85,17 +92,34 @@ def test_what_is_to_be_met_now_says_what_is_drawn(client: Client, small: SmallFl
 
 
 def test_what_was_not_kept_says_so(client: Client) -> None:
-    result = {
-        "seconds": 600.0, "read_s": 590.0, "held_s": 300.0, "met_after_s": None, "mean_w": 8_500.0,
-        "worst_over_w": 900.0, "not_drawn_j": 9e5, "coverage": 0.98, "held_share": 0.51,
-        "verdict": "missed", "meters": 1, "metered": "power domains", "lost_gpu_h": 3.25,
-    }  # fmt: skip
-    row = make(-700.0, judged_at=timezone.now(), result=result)
+    row = make(-700.0, judged_at=timezone.now(), result=RESULT)
     text = opened(client, f"/curtailments/{row.pk}/")
     assert "missed" in text
     assert "1 meter on power domains" in text
     assert "3.25 GPU h" in text
     assert "never" in text
+    assert "1.5 kW of 2.0 kW asked for" in text
+    assert "9.00 to 15.50 were said: outside" in text
+    assert "said to be kept by 93 %" in text
+
+
+def test_what_was_said_beforehand_is_held_against_what_came_of_it(client: Client) -> None:
+    assert "answered beforehand" not in opened(client, "/curtailments/")
+    for number, (as_said, verdict) in enumerate(
+        [(True, "held"), (False, "held"), (True, "missed")]
+    ):
+        result = {**RESULT, "verdict": verdict, "lost_as_said": as_said}
+        make(-800.0 - number, judged_at=timezone.now(), result=result)
+    make(-900.0, judged_at=timezone.now(), result={**RESULT, "lost_as_said": None})
+    text = opened(client, "/curtailments/")
+    assert "Of the last 3 that were answered beforehand 2 cost as much work as was said" in text
+    assert "Of 3 that were sure to be kept by 90 % or more 2 were held" in text
+
+
+def test_who_would_be_slowed_beyond_what_was_agreed_is_told_beforehand(client: Client) -> None:
+    row = make(estimate={**ESTIMATE, "beyond": 2})
+    text = opened(client, f"/curtailments/{row.pk}/")
+    assert "2 jobs would be slowed by more than they agreed to" in text
 
 
 def test_what_is_unknown_is_not_found(client: Client) -> None:

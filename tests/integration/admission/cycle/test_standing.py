@@ -183,3 +183,16 @@ def test_what_jobs_draw_that_stand_still_is_known_the_next_time(plant: Plant) ->
     second = curtail(plant, "?dry_run=1")["estimate"]
     gpus = sum(map(len, plant.flexible.placement["gpus"].values()))
     assert second["least_target_w"] < first["least_target_w"] - 40.0 * gpus
+
+
+def test_who_would_be_slowed_beyond_what_was_agreed_is_said_beforehand(plant: Plant) -> None:
+    """By the controller, which slows them last, and then does."""
+    asked = {"to_w": plant.site_w - 2.2 * LESS_W, "even_if_short": True}
+    cost = curtail(plant, "?dry_run=1", **asked)["estimate"]
+    what = {each["key"]: each["what"] for each in cost["measures"]}
+    assert what == {"llama/train/1": "pause", "build/train/1": "beyond"}
+    assert (cost["beyond"], cost["is_possible"]) == (1, False)
+    assert cost["sure"] < 0.1
+    row = curtail(plant, **asked)
+    plant.until(datetime.fromisoformat(row["starts_at"]).timestamp())
+    assert plant.firm_limit_w() < WORK_W
