@@ -12,7 +12,7 @@ import click
 from lab.approaches.approaches import NAMES
 from lab.commands.shared import in_one_line, progress
 from lab.curtailing.events import HOURS, WARM_S
-from lab.curtailing.run import Curtailed, LongRun, play_long, play_random
+from lab.curtailing.run import Curtailed, LongRun, Met, play_long, play_random
 from lab.traces import TraceError
 
 __all__ = ["curtail"]
@@ -82,14 +82,20 @@ def _table(found: list[Curtailed | LongRun]) -> str:
         if isinstance(each, Curtailed):
             heading = [
                 "approach", "seed", "events", "within what was agreed", "met in time", "held",
-                "seconds held", "worst event", "highest class touched", "s over a budget",
+                "seconds held", "worst event", "highest class touched",
+                "said to be in reach", "held", "touched", "sure", "kept", "kept of those sure",
+                "work lost as said", "s over a budget",
             ]  # fmt: skip
             rows.append(
                 [
                     each.approach, str(each.seed), str(len(each.met)), str(each.agreed),
                     str(each.in_time), str(each.held), f"{each.held_share:.2%}",
                     f"{each.worst_held_share:.1%}",
-                    f"{len(each.touched)} of {each.highest}",
+                    f"{len(each.touched)} of {each.highest}", str(len(each.in_reach)),
+                    str(each.held_in_reach), str(len(each.touched_in_reach)),
+                    f"{each.sure_of_all:.0%}", f"{each.kept / len(each.met):.0%}",
+                    f"{each.kept_of_sure} of {each.said_sure}",
+                    f"{each.as_said} of {each.answered}",
                     f"{each.record.over_budget_s['any']:.0f}",
                 ]
             )  # fmt: skip
@@ -97,7 +103,7 @@ def _table(found: list[Curtailed | LongRun]) -> str:
             heading = [
                 "approach", "seed", "verdict", "seconds held", "met after, s", "work, GPU h",
                 "without, GPU h", "work left", "most that could be", "if all gave way", "busy",
-                "highest class touched",
+                "highest class touched", "sure", "work lost, GPU h", "said",
             ]  # fmt: skip
             kept, after_s = each.met.kept, each.met.kept.met_after_s
             rows.append(
@@ -106,8 +112,17 @@ def _table(found: list[Curtailed | LongRun]) -> str:
                     "never" if after_s is None else f"{after_s:.0f}", f"{each.work_gpu_h:.1f}",
                     f"{each.work_without_gpu_h:.1f}", f"{each.work_left:.1%}",
                     f"{each.most_left:.1%}", f"{each.most_left_at_will:.1%}",
-                    f"{each.busy_share:.0%}", f"{len(each.touched)} of {each.highest}",
+                    f"{each.busy_share:.0%}", f"{len(each.met.touched)} of {each.highest}",
+                    *_said(each.met),
                 ]
             )  # fmt: skip
     lines = [heading, ["---"] * len(heading), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _said(met: Met) -> tuple[str, str, str]:
+    """Return how sure an event was, the work that was lost, and the band that was said."""
+    said, lost = met.said, f"{met.lost_gpu_h:.1f}"
+    if said is None:
+        return "not said", lost, "not said"
+    return f"{said.sure:.0%}", lost, f"{said.lost_low_gpu_h:.1f} to {said.lost_high_gpu_h:.1f}"

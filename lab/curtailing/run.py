@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from admission.core.curtailment import Ask, Kept, baseline_of, kept
+from admission.core.curtailment import Ask, Baseline, Kept, baseline_of, held_from, kept
+from admission.core.curtailment.cost import SURE, Asked, Estimate
+from admission.core.curtailment.foreseen import estimate_held
 from lab.approaches.approaches import approach
 from lab.approaches.comparison import policy_of
 from lab.curtailing.ceiling import Moment, least_w, most_work
@@ -61,6 +63,39 @@ class Met:
     kept: Kept
     #: whether the jobs that ran as it was announced had agreed to as much, by the laws of power
     is_agreed: bool
+    #: what was said beforehand; None: there is no controller that could be asked
+    said: Estimate | None
+    #: the work that jobs lost while it was held, GPU h
+    lost_gpu_h: float
+    #: jobs of the highest class that it slowed, paused or ended
+    touched: tuple[str, ...]
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether it was held by what jobs agreed to."""
+        return self.kept.verdict == "held" and not self.touched
+
+    @property
+    def is_as_said(self) -> bool:
+        """Whether the work that was lost lies in the band that was said."""
+        return self.said is not None and self.said.is_within(self.lost_gpu_h)
+
+    def as_data(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        said = self.said
+        return {
+            "announced_s": self.event.announced_s,
+            "start_s": self.event.start_s,
+            "end_s": self.event.end_s,
+            "by_share": self.event.by_share,
+            "baseline_w": self.baseline_w,
+            "target_w": self.target_w,
+            "is_agreed": self.is_agreed,
+            "said": None if said is None else said.in_short(),
+            "lost_gpu_h": self.lost_gpu_h,
+            "highest_class_touched": list(self.touched),
+            **self.kept.as_data(),
+        }
 
 
 @dataclass(frozen=True)
@@ -97,6 +132,56 @@ class Curtailed:
         return sum(each.kept.held_s for each in self.met) / seconds if seconds else 1.0
 
     @property
+    def answered(self) -> int:
+        """How many events were answered beforehand."""
+        return sum(each.said is not None for each in self.met)
+
+    @property
+    def as_said(self) -> int:
+        """How many events cost as much work as was said, 8 of 10 by what is claimed."""
+        return sum(each.is_as_said for each in self.met)
+
+    @property
+    def said_sure(self) -> int:
+        """How many events were said to be kept, with :data:`SURE` or more."""
+        return len(self._sure)
+
+    @property
+    def kept_of_sure(self) -> int:
+        """How many of these were held, and touched nobody of the highest class."""
+        return sum(each.is_kept for each in self._sure)
+
+    @property
+    def sure_of_all(self) -> float:
+        """How sure they were on average to be kept: what :attr:`kept` is held against."""
+        said = [each.said.sure for each in self.met if each.said is not None]
+        return sum(said) / len(said) if said else 0.0
+
+    @property
+    def kept(self) -> int:
+        """How many were held, and touched nobody of the highest class."""
+        return sum(each.is_kept for each in self.met)
+
+    @property
+    def _sure(self) -> list[Met]:
+        return [each for each in self.met if each.said is not None and each.said.sure >= SURE]
+
+    @property
+    def in_reach(self) -> list[Met]:
+        """Those of which it was said that jobs can give as much as was asked for."""
+        return [each for each in self.met if each.said is not None and each.said.is_possible]
+
+    @property
+    def held_in_reach(self) -> int:
+        """How many of these were held."""
+        return sum(each.kept.verdict == "held" for each in self.in_reach)
+
+    @property
+    def touched_in_reach(self) -> set[str]:
+        """Jobs of the highest class that one of these touched."""
+        return {key for each in self.in_reach for key in each.touched}
+
+    @property
     def worst_held_share(self) -> float:
         return min((each.kept.held_s / each.kept.seconds for each in self.met), default=1.0)
 
@@ -114,21 +199,18 @@ class Curtailed:
             "worst_held_share": self.worst_held_share,
             "highest_class_jobs": self.highest,
             "highest_class_touched": len(self.touched),
+            "said_in_reach": len(self.in_reach),
+            "held_in_reach": self.held_in_reach,
+            "highest_class_touched_in_reach": len(self.touched_in_reach),
             "over_budget_s": self.record.over_budget_s,
             "work_gpu_h": self.record.work_gpu_s / 3600.0,
-            "each": [
-                {
-                    "announced_s": each.event.announced_s,
-                    "start_s": each.event.start_s,
-                    "end_s": each.event.end_s,
-                    "by_share": each.event.by_share,
-                    "baseline_w": each.baseline_w,
-                    "target_w": each.target_w,
-                    "is_agreed": each.is_agreed,
-                    **each.kept.as_data(),
-                }
-                for each in self.met
-            ],
+            "answered": self.answered,
+            "as_said": self.as_said,
+            "said_sure": self.said_sure,
+            "kept_of_sure": self.kept_of_sure,
+            "sure_of_all": self.sure_of_all,
+            "kept": self.kept,
+            "each": [each.as_data() for each in self.met],
         }
 
 
@@ -150,7 +232,6 @@ class LongRun:
     most_left: float
     most_left_at_will: float
     highest: int
-    touched: tuple[str, ...]
 
     @property
     def work_left(self) -> float:
@@ -163,10 +244,7 @@ class LongRun:
             "approach": self.approach,
             "seed": self.seed,
             "from_h": self.from_h,
-            "by_share": self.met.event.by_share,
-            "baseline_w": self.met.baseline_w,
-            "target_w": self.met.target_w,
-            **self.met.kept.as_data(),
+            **self.met.as_data(),
             "work_gpu_h": self.work_gpu_h,
             "work_without_gpu_h": self.work_without_gpu_h,
             "work_left": self.work_left,
@@ -175,8 +253,41 @@ class LongRun:
             "busy_share": self.busy_share,
             "other_w": self.other_w,
             "highest_class_jobs": self.highest,
-            "highest_class_touched": len(self.touched),
         }
+
+
+@dataclass
+class _Touches:
+    """Jobs of the highest class while something is asked.
+
+    By job: how long it ran, how much of that at full speed, s; and those that were paused, shrunk
+    or ended.
+    """
+
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    clocked_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    stopped: set[str] = field(default_factory=set)
+
+    @staticmethod
+    def over(all_: Iterable[_Touches]) -> _Touches:
+        """Return what was over several times."""
+        total = _Touches()
+        for each in all_:
+            total.stopped |= each.stopped
+            for key, seconds in each.seconds.items():
+                total.seconds[key] += seconds
+                total.clocked_s[key] += each.clocked_s[key]
+        return total
+
+    @property
+    def touched(self) -> tuple[str, ...]:
+        """Those that were paused, shrunk or ended, or slowed below :data:`_UNTOUCHED`."""
+        slowed = {
+            key
+            for key, seconds in self.seconds.items()
+            if self.clocked_s[key] < _UNTOUCHED * seconds
+        }
+        return tuple(sorted(slowed | self.stopped))
 
 
 class _Watched(World):
@@ -186,20 +297,30 @@ class _Watched(World):
         super().__init__(*given, **named)
         self.times: list[float] = []
         self.watts: list[float] = []
-        self.work_gpu_s: list[float] = []
-        #: of jobs of the highest class while something was asked: how long, how long at full
-        #: speed, and those that were paused, shrunk or ended
-        self.seconds: dict[str, float] = defaultdict(float)
-        self.clocked_s: dict[str, float] = defaultdict(float)
-        self.stopped: set[str] = set()
+        #: the work that jobs lost in each step, by slower clocks and pauses, GPU·s
+        self.lost_gpu_s: list[float] = []
+        #: by event
+        self.touches: list[_Touches] = []
 
     def _step(self, dt_s: float) -> None:
-        before = {gang.key: (gang, self.gangs.clocked_s(gang)) for gang in self._highest()}
+        before = {gang.key: (gang, self.gangs.clocked_s(gang)) for gang in self.gangs}
         super()._step(dt_s)
         self.times.append(self.twin.now_s)
         self.watts.append(self.site_w)
+        did_s = {
+            gang.key: self.gangs.clocked_s(gang) - before[gang.key][1]
+            if gang.key in before
+            else dt_s
+            for gang in self.gangs
+        }
+        self.lost_gpu_s.append(
+            sum(
+                gang.gpu_count * (dt_s if gang.is_paused else max(dt_s - did_s[gang.key], 0.0))
+                for gang in self.gangs
+            )
+        )
         if self.in_force.of(RestrictionKind.POWER_BUDGET_W):
-            self._look(before, dt_s)
+            self._look(before, did_s, dt_s)
 
     @property
     def site_w(self) -> float:
@@ -207,37 +328,38 @@ class _Watched(World):
         twin = self.twin
         return float(twin.domain_w[twin.domains.parent < 0].sum())
 
-    def _highest(self) -> list[Gang]:
-        return [gang for gang in self.gangs if not gang.job.request.max_slowdown]
-
-    def _look(self, before: Mapping[str, tuple[Gang, float]], dt_s: float) -> None:
-        now = {gang.key: gang for gang in self._highest()}
+    def _look(
+        self, before: Mapping[str, tuple[Gang, float]], did_s: Mapping[str, float], dt_s: float
+    ) -> None:
+        found, now = self.touches[-1], {gang.key: gang for gang in self.gangs if _is_highest(gang)}
         for key, gang in now.items():
-            self.seconds[gang.job.key] += dt_s
-            if key in before:
-                self.clocked_s[gang.job.key] += self.gangs.clocked_s(gang) - before[key][1]
-            else:
-                self.clocked_s[gang.job.key] += dt_s  # it has just begun
+            found.seconds[gang.job.key] += dt_s
+            found.clocked_s[gang.job.key] += did_s[key]
             if gang.is_paused or gang.scale < 1.0 or gang.leaves_s is not None:
-                self.stopped.add(gang.job.key)
+                found.stopped.add(gang.job.key)
         # What is gone and not done was ended.
-        gone = [gang for key, (gang, _) in before.items() if key not in now]
-        self.stopped |= {gang.job.key for gang in gone if gang.job.state == "queued"}
+        gone = [gang for key, (gang, _) in before.items() if key not in now and _is_highest(gang)]
+        found.stopped |= {gang.job.key for gang in gone if gang.job.state == "queued"}
 
-    @property
-    def highest(self) -> int:
-        """How many jobs of the highest class ran while something was asked."""
-        return len(self.seconds)
-
-    @property
-    def touched(self) -> tuple[str, ...]:
-        """Those of them that were paused, shrunk or ended, or slowed below :data:`_UNTOUCHED`."""
-        slowed = {
-            key
-            for key, seconds in self.seconds.items()
-            if self.clocked_s[key] < _UNTOUCHED * seconds
+    def answer(self, target_w: float, spread_w: float, lasts_s: float) -> Estimate | None:
+        """Return what is said beforehand of a target, by the last look of the controller."""
+        holding = self._holding.last
+        if holding is None:
+            return None
+        may_pause = {
+            gang.id: 1.0 - gang.job.request.max_slowdown
+            for gang in self.gangs
+            if gang.job.arrival.throttling.pause_below is not None and not gang.is_ending
         }
-        return tuple(sorted(slowed | self.stopped))
+        asked = Asked(target_w=target_w, spread_w=spread_w, lasts_s=lasts_s)
+        return estimate_held(
+            holding, self.site, asked, may_pause=may_pause, tuning=self.policy.control
+        )
+
+    @property
+    def site(self) -> str:
+        """The name of its only site."""
+        return str(self._inventory.sites.names[0])
 
     def work_done_gpu_s(self) -> float:
         """Return the work done so far by all jobs, GPU·s."""
@@ -281,6 +403,10 @@ class _Watched(World):
         )
 
 
+def _is_highest(gang: Gang) -> bool:
+    return not gang.job.request.max_slowdown
+
+
 def play_random(
     trace: Path,
     name: str,
@@ -294,19 +420,22 @@ def play_random(
     asked = list(events if events is not None else random_events(seed))
     end_s = WARM_S + hours * 3600.0
     from_h, world = _world(trace, name, seed=seed, hours=end_s / 3600.0, gpus=GPUS)
-    met = []
+    said = []
     for number, event in enumerate(asked):
         world.run(event.announced_s, progress)
-        before = world.moment()
-        met.append((_ask(world, event, asked[:number]), least_w(before)))
+        said.append(_ask(world, event, asked[:number]))
     record = world.run(end_s, progress)
+    touches = _Touches.over(world.touches)
     return Curtailed(
         approach=name,
         seed=seed,
         from_h=from_h,
-        met=[_met(world, event, *said) for event, said in zip(asked, met, strict=True)],
-        highest=world.highest,
-        touched=world.touched,
+        met=[
+            _met(world, each, touched.touched)
+            for each, touched in zip(said, world.touches, strict=True)
+        ],
+        highest=len(touches.seconds),
+        touched=touches.touched,
         record=record,
     )
 
@@ -324,28 +453,28 @@ def play_long(
         return from_h, world
 
     from_h, plain = begun()
-    target_w = Ask(by_share=event.by_share).target_w(_baseline_w(plain, ()))
+    target_w = Ask(by_share=event.by_share).target_w(_baseline(plain, ()).watts)
     at_first = plain.moment()
     plain.run(event.start_s, progress)
     work_without_gpu_h, most = _work_and_most(plain, event, target_w, progress)
     _, world = begun()
-    baseline_w = _ask(world, event, ())
+    said = _ask(world, event, ())
     world.run(event.start_s, progress)
     before_gpu_s = world.work_done_gpu_s()
     world.run(event.end_s, progress)
+    touches = _Touches.over(world.touches)
     return LongRun(
         approach=name,
         seed=seed,
         from_h=from_h,
-        met=_met(world, event, baseline_w, least_w(at_first)),
+        met=_met(world, said, touches.touched),
         work_gpu_h=(world.work_done_gpu_s() - before_gpu_s) / 3600.0,
         work_without_gpu_h=work_without_gpu_h,
         busy_share=float(at_first.gpus.sum()) / GPUS_LONG,
         other_w=at_first.other_w,
         most_left=most[0],
         most_left_at_will=most[1],
-        highest=world.highest,
-        touched=world.touched,
+        highest=len(touches.seconds),
     )
 
 
@@ -380,8 +509,8 @@ def _fleet(gpus: int) -> Fleet:
     return make_even_fleet(gpus=gpus, sites=1, power_share=1.0, feed_share=1.2, cooling_share=1.2)
 
 
-def _baseline_w(world: _Watched, earlier: Sequence[Event]) -> float:
-    """Return what the world drew of late, W, outside of earlier events."""
+def _baseline(world: _Watched, earlier: Sequence[Event]) -> Baseline:
+    """Return what the world drew of late, outside of earlier events."""
     found = baseline_of(
         np.array(world.times),
         np.array(world.watts),
@@ -391,31 +520,57 @@ def _baseline_w(world: _Watched, earlier: Sequence[Event]) -> float:
     )
     if found is None:
         raise ValueError("there is not enough of a load to compare with")
-    return found.watts
+    return found
 
 
-def _ask(world: _Watched, event: Event, earlier: Sequence[Event]) -> float:
-    """Have the grid ask for an event now; return its baseline, W."""
-    baseline_w = _baseline_w(world, earlier)
-    target_w = Ask(by_share=event.by_share).target_w(baseline_w)
+@dataclass(frozen=True)
+class _Said:
+    """An event as it was announced: its baseline, W, what jobs had agreed to come down to, W, and
+    the answer beforehand."""
+
+    event: Event
+    baseline_w: float
+    target_w: float
+    agreed_w: float
+    answer: Estimate | None
+
+
+def _ask(world: _Watched, event: Event, earlier: Sequence[Event]) -> _Said:
+    """Have the grid ask for an event now; return what is said of it."""
+    baseline = _baseline(world, earlier)
+    target_w = Ask(by_share=event.by_share).target_w(baseline.watts)
+    answer = world.answer(target_w, baseline.spread_w, event.end_s - _held_from_s(event))
+    said = _Said(event, baseline.watts, target_w, least_w(world.moment()), answer)
     starts_at, ends_at = (_at(second) for second in (event.start_s, event.end_s))
-    name = str(world._inventory.sites.names[0])
+    world.touches.append(_Touches())
     world.restrict(
         Wanted(
-            RestrictionKind.POWER_BUDGET_W, Scope(ScopeKind.SITE, name), target_w,
+            RestrictionKind.POWER_BUDGET_W, Scope(ScopeKind.SITE, world.site), target_w,
             "the grid asks for it", "user:grid", f"event-{event.announced_s:.0f}", ends_at,
             starts_at=starts_at,
         )
     )  # fmt: skip
-    return baseline_w
+    return said
 
 
-def _met(world: _Watched, event: Event, baseline_w: float, agreed_w: float) -> Met:
-    """Return what came of an event; ``agreed_w`` is what jobs had agreed to come down to, W."""
-    target_w = Ask(by_share=event.by_share).target_w(baseline_w)
-    times, watts = np.array(world.times), np.array(world.watts)
-    found = _kept(times, watts, event, target_w, baseline_w)
-    return Met(event, baseline_w, target_w, found, agreed_w <= target_w)
+def _held_from_s(event: Event) -> float:
+    return (held_from(_at(event.announced_s), _at(event.start_s)) - _at(0.0)).total_seconds()
+
+
+def _met(world: _Watched, said: _Said, touched: tuple[str, ...]) -> Met:
+    """Return what came of an event."""
+    event, times = said.event, np.array(world.times)
+    held = (times > _held_from_s(event)) & (times <= event.end_s)
+    return Met(
+        event=event,
+        baseline_w=said.baseline_w,
+        target_w=said.target_w,
+        kept=_kept(times, np.array(world.watts), event, said.target_w, said.baseline_w),
+        is_agreed=said.agreed_w <= said.target_w,
+        said=said.answer,
+        lost_gpu_h=float(np.array(world.lost_gpu_s)[held].sum()) / 3600.0,
+        touched=touched,
+    )
 
 
 def _kept(

@@ -36,6 +36,11 @@ class Holding:
         self._last: core.Holding | None = None
 
     @property
+    def last(self) -> core.Holding | None:
+        """What the controller made of the last step; None: there was no GPU that it may cap."""
+        return self._last
+
+    @property
     def paused(self) -> Paused:
         """What is to stand still."""
         return self._memory.paused
