@@ -187,7 +187,7 @@ def test_what_jobs_draw_that_stand_still_is_known_the_next_time(plant: Plant) ->
 
 def test_who_would_be_slowed_beyond_what_was_agreed_is_said_beforehand(plant: Plant) -> None:
     """By the controller, which slows them last, and then does."""
-    asked = {"to_w": plant.site_w - 2.2 * LESS_W, "even_if_short": True}
+    asked: dict[str, Any] = {"to_w": plant.site_w - 2.2 * LESS_W, "even_if_short": True}
     cost = curtail(plant, "?dry_run=1", **asked)["estimate"]
     what = {each["key"]: each["what"] for each in cost["measures"]}
     assert what == {"llama/train/1": "pause", "build/train/1": "beyond"}
