@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import enum
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -136,8 +135,8 @@ class Queue:
         self._sooner: list[tuple[Ending, float]] = []
         #: made when it is first asked for, for the order of the last round
         self._ranks: dict[str, int] | None = None
-        #: the same: the places of all in a later order, by how much later
-        self._places: dict[float, Ints] = {}
+        #: the same: whom one behind passes in a later order, by how much later
+        self._passed: dict[float, Bools] = {}
         #: by key, of those that wait when the cycle begins
         self._columns = Columns.of(snapshot.pending, snapshot.now)
         self.users = {each.request.key: each.user for each in snapshot.pending}
@@ -602,51 +601,48 @@ class Queue:
     def is_settled_before(self, rank: int, later_s: float) -> bool:
         """Say whether what those before ``rank`` are to have is theirs ``later_s`` later, too.
 
-        It is not of one that another passes in the order by then: of the two that one is to have
-        it. Nor of one that waits for others' heat and ends just when what it stands on is kept for
-        others: begun later it would run into that.
+        It is not of one for whom something is kept, or that waits for others' heat, and that
+        another passes in the order by then: of the two that one is to have it. Nor of one that
+        waits for heat and ends just when what it stands on, or its quotas, are kept for others:
+        begun later it would run into that.
         """
-        return self._first_passed(later_s) >= rank and not any(
-            self.reservations.is_soon_to_count(
-                Ending(self._end_if_now(request), request, placement), its_rank, later_s
-            )
-            for its_rank, request, placement in self.staggered.values()
-            if its_rank < rank
-        )
+        waits = [each for each in self.staggered.values() if each[0] < rank]
+        kept = {*self._room_kept_for().values(), *self.quotas.kept_for().values()}
+        holds = {*(each for each in kept if each < rank), *(its_rank for its_rank, _, _ in waits)}
+        if holds and self._passed_by(later_s)[sorted(holds)].any():
+            return False
+        return not any(self._soon_runs_into_others(each, later_s) for each in waits)
+
+    def _soon_runs_into_others(
+        self, staggered: tuple[int, Request, Placement], later_s: float
+    ) -> bool:
+        """Say whether one that waits for heat is in the way of what is kept, if begun later."""
+        rank, request, placement = staggered
+        end_at = self._end_if_now(request)
+        ending = Ending(end_at, request, placement)
+        return self.reservations.is_soon_to_count(
+            ending, rank, later_s
+        ) or self.quotas.are_soon_in_the_way(request, placement, end_at, rank, later_s)
 
     def is_passed(self, pending: Pending, rank: int, later_s: float) -> bool:
         """Say whether one behind a job that waits, or would, is ahead of it ``later_s`` later.
 
-        Of those for whom something is kept: what the job has now goes to that one then.
+        Then it is for that one that something is kept, and what the job has now may be part of it.
         """
-        behind = [each for each in self._ranks_kept_for() if each > rank]
-        if not behind:
-            return False
         if rank < len(self.order) and self.order.pending[rank] is pending:
-            place = self._places_then(later_s)
-            return any(place[each] < place[rank] for each in behind)
+            return bool(self._passed_by(later_s)[rank])
         _, _, then = self.order_with(pending, later_s)
         return then > rank
 
-    def _first_passed(self, later_s: float) -> float:
-        """Return the rank of the first with something kept that another passes by then, or inf."""
-        ranks = self._ranks_kept_for()
-        if not ranks:
-            return math.inf
-        place = self._places_then(later_s)
-        passed = (rank for rank in ranks if (place[rank + 1 :] < place[rank]).any())
-        return next(passed, math.inf)
-
-    def _ranks_kept_for(self) -> list[int]:
-        return sorted({*self._room_kept_for().values(), *self.quotas.kept_for().values()})
-
-    def _places_then(self, later_s: float) -> Ints:
-        """Return by rank the place of each in the order as it is ``later_s`` later."""
-        if later_s not in self._places:
+    def _passed_by(self, later_s: float) -> Bools:
+        """Say by rank whether one behind is ahead ``later_s`` later."""
+        if later_s not in self._passed:
             then = self._ordered(self.order.columns, self.now + later_s).pending
             now_at = {id(each): at for at, each in enumerate(self.order.pending)}
-            self._places[later_s] = np.argsort([now_at[id(each)] for each in then])
-        return self._places[later_s]
+            place = np.argsort([now_at[id(each)] for each in then])
+            first = np.append(np.minimum.accumulate(place[::-1])[::-1], len(place))
+            self._passed[later_s] = first[1:] < place
+        return self._passed[later_s]
 
     def _give_back(self, behind: Sequence[tuple[Request, Placement]]) -> None:
         """Open the quotas, and the places that restrictions close, that jobs behind have taken."""

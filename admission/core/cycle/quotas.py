@@ -584,6 +584,16 @@ class Quotas:
         kept = (quota.kept for quota in quotas)
         return {each.at for each in kept if each is not None and each.rank < rank}
 
+    def are_soon_in_the_way(
+        self, request: Request, placement: Placement, end_at: float, rank: int, later_s: float
+    ) -> bool:
+        """Say whether what is kept for one before ``rank`` forbids a placement, if begun later."""
+        return any(
+            each.in_the_way(amount, end_at, rank) is None
+            and each.in_the_way(amount, end_at + later_s, rank) is not None
+            for each, amount in self._there(request, placement)
+        )
+
     def draws_on_what_is_kept_for(self, key: str, request: Request) -> bool:
         """Whether ``request`` uses a quota that is kept for the job ``key``."""
         return any(
