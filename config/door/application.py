@@ -57,8 +57,9 @@ LARGE_BODY_BYTES = 64 * 2**20
 LONGEST_BODY_S = 60.0
 #: A batch that finds its lane idle waits so long for others: a group costs each of them less.
 LINGER_S = 0.02
-#: So does a submission: each of a group is one client's, that sends its next when it is answered.
-SUBMISSION_LINGER_S = 0.005
+#: So does a submission, for less: each of a group is one client's, that sends its next when it is
+#: answered, and comes back within that.
+SUBMISSION_LINGER_S = 0.002
 #: How often the event loop does its chores.
 CHORES_EVERY_S = 1.0
 #: A lane hangs whose threads have all been at one job for longer than this.
