@@ -17,11 +17,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from http.client import HTTPConnection, HTTPException
 from itertools import chain
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
-import urllib3
 
 from bench.stack import Stack
 
@@ -131,7 +132,7 @@ class Clients:
     """Threads that submit all jobs, each by connections of its own."""
 
     def __init__(self, url: str, tokens: list[str]) -> None:
-        self._url, self._tokens = f"{url}/api/v1/jobs", tokens
+        self._at, self._tokens = urlsplit(f"{url}/api/v1/jobs"), tokens
         self._left, self._lock = specs(), threading.Lock()
         self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(CLIENTS)]
         self.errors: list[str] = []
@@ -147,7 +148,8 @@ class Clients:
         return not any(thread.is_alive() for thread in self._threads)
 
     def _run(self) -> None:
-        pool = urllib3.PoolManager(retries=False)
+        # Plain connections: what clients take of the cores the service does not have.
+        connection = HTTPConnection(self._at.hostname or "", self._at.port)
         while not self.errors:
             with self._lock:
                 found = next(self._left, None)
@@ -161,22 +163,27 @@ class Clients:
                 "Idempotency-Key": hashlib.sha256(body).hexdigest(),
             }
             try:
-                self._submit(pool, body, headers)
-            except (urllib3.exceptions.HTTPError, RuntimeError) as exc:
+                self._submit(connection, body, headers)
+            except (OSError, HTTPException, RuntimeError) as exc:
                 self.errors.append(repr(exc))
+        connection.close()
         self.done_at = time.perf_counter()
 
-    def _submit(self, pool: urllib3.PoolManager, body: bytes, headers: dict[str, str]) -> None:
+    def _submit(self, connection: HTTPConnection, body: bytes, headers: dict[str, str]) -> None:
         for tries_left in reversed(range(_TRIES)):
             try:
-                answer = pool.request("POST", self._url, body=body, headers=headers)
-            except urllib3.exceptions.ProtocolError:
+                connection.request("POST", self._at.path, body=body, headers=headers)
+                answer = connection.getresponse()
+                told = answer.read()
+            except (OSError, HTTPException):
+                # The next request opens it anew.
+                connection.close()
                 self.broken += 1
                 if not tries_left:
                     raise
                 continue
             if answer.status not in (200, 201):
-                raise RuntimeError(f"{answer.status} {answer.data[:500]!r}")
+                raise RuntimeError(f"{answer.status} {told[:500]!r}")
             return
 
 
