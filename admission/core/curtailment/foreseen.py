@@ -67,7 +67,8 @@ def estimate_held(
         asked,
         lambda target_w: tuple(held_to(target_w).measures(asked.lasts_s)),
         load_w=found.load_w,
-        possible_w=found.load_w - found.least_target_w,
+        # What jobs may draw can be more than they draw: then nothing is promised.
+        possible_w=max(found.load_w - found.least_target_w, 0.0),
         doubt=_DOUBT,
     )
 
