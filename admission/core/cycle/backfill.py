@@ -473,7 +473,7 @@ class Reservations:
         return replace(kept, then=then)
 
     def is_soon_to_count(self, ending: Ending, rank: int, later_s: float) -> bool:
-        """Say whether a job of ``rank`` would be there when one before it is, if begun later."""
+        """Say whether a job would be there when one before ``rank`` begins, if begun later."""
         return any(
             not self._stays(each, ending.request, ending.at)
             and self._stays(each, ending.request, ending.at + later_s)

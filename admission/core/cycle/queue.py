@@ -602,27 +602,27 @@ class Queue:
         """Say whether what those before ``rank`` are to have is theirs ``later_s`` later, too.
 
         It is not of one for whom something is kept, or that waits for others' heat, and that
-        another passes in the order by then: of the two that one is to have it. Nor of one that
-        waits for heat and ends just when what it stands on, or its quotas, are kept for others:
-        begun later it would run into that.
+        another passes in the order by then: of the two that one is to have it. Nor where one that
+        waits for heat ends just when what it stands on, or its quotas, are kept for others, ahead
+        of it or behind: begun later it would still have of that.
         """
         waits = [each for each in self.staggered.values() if each[0] < rank]
         kept = {*self._room_kept_for().values(), *self.quotas.kept_for().values()}
         holds = {*(each for each in kept if each < rank), *(its_rank for its_rank, _, _ in waits)}
         if holds and self._passed_by(later_s)[sorted(holds)].any():
             return False
-        return not any(self._soon_runs_into_others(each, later_s) for each in waits)
+        return not any(self._soon_runs_into_others(each, rank, later_s) for each in waits)
 
     def _soon_runs_into_others(
-        self, staggered: tuple[int, Request, Placement], later_s: float
+        self, staggered: tuple[int, Request, Placement], rank: int, later_s: float
     ) -> bool:
-        """Say whether one that waits for heat is in the way of what is kept, if begun later."""
-        rank, request, placement = staggered
+        """Say whether one that waits for heat has of what is kept, if begun later."""
+        _, request, placement = staggered
         end_at = self._end_if_now(request)
         ending = Ending(end_at, request, placement)
         return self.reservations.is_soon_to_count(
             ending, rank, later_s
-        ) or self.quotas.are_soon_in_the_way(request, placement, end_at, rank, later_s)
+        ) or self.quotas.are_soon_drawn_on(request, placement, end_at, rank, later_s)
 
     def is_passed(self, pending: Pending, rank: int, later_s: float) -> bool:
         """Say whether one behind a job that waits, or would, is ahead of it ``later_s`` later.

@@ -105,6 +105,11 @@ class Quota:
             return None
         return None if amount <= kept.spare + _ROUNDING else kept
 
+    def is_kept_within(self, from_at: float, to_at: float, rank: int) -> bool:
+        """Say whether it is kept for one before ``rank`` from a moment in that time on."""
+        kept = self.kept
+        return kept is not None and kept.rank < rank and from_at <= kept.at < to_at
+
     def spend_spare(self, amount: float, end_at: float) -> None:
         """Take from the spare part, which the job that it is kept for leaves over."""
         if self.kept is not None and end_at > self.kept.at:
@@ -584,14 +589,16 @@ class Quotas:
         kept = (quota.kept for quota in quotas)
         return {each.at for each in kept if each is not None and each.rank < rank}
 
-    def are_soon_in_the_way(
+    def are_soon_drawn_on(
         self, request: Request, placement: Placement, end_at: float, rank: int, later_s: float
     ) -> bool:
-        """Say whether what is kept for one before ``rank`` forbids a placement, if begun later."""
+        """Say whether a job still has of what is kept for one before ``rank``, if begun later.
+
+        Then less of it is spare than is left over as long as that job ends in time.
+        """
         return any(
-            each.in_the_way(amount, end_at, rank) is None
-            and each.in_the_way(amount, end_at + later_s, rank) is not None
-            for each, amount in self._there(request, placement)
+            each.is_kept_within(end_at, end_at + later_s, rank)
+            for each, _ in self._there(request, placement)
         )
 
     def draws_on_what_is_kept_for(self, key: str, request: Request) -> bool:
