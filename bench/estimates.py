@@ -47,15 +47,18 @@ def run() -> None:
     print(f"kept in {report.keep('estimates', figures)}")
 
 
-def judge(some: Iterable[Window], run: str) -> Iterator[dict[str, Any]]:
-    """Yield the figures of windows, and show them as they come."""
+def judge(some: Iterable[Window], run: str, *, seed: int | None = None) -> Iterator[dict[str, Any]]:
+    """Yield the figures of windows, and show them as they come.
+
+    ``seed``: their jobs run as drawn from what is known of those before them, and not as they did.
+    """
     django_in.set_up_alone()
     # Imports Django's models, which cannot be before it is set up.
     from bench.estimates_told import judged
 
     print(_line(_HEADS))
     for window in some:
-        row = {"run": run, **judged(window, blind=run == "blind")}
+        row = {"run": run, **judged(window, blind=run == "blind", seed=seed)}
         print(_line(_cells(row)), flush=True)
         yield row
 
@@ -104,13 +107,21 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def main() -> None:
-    """``python -m bench.estimates``: the windows that parameters are chosen on, by name."""
+    """``python -m bench.estimates``: the windows that parameters are chosen on, by name.
+
+    With ``--as-drawn`` those that are judged, with jobs that run as drawn from what is known of
+    those before them: what is left to be wrong is the luck of a window, and who comes later.
+    """
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("names", nargs="*", help="of windows; none: all")
     parser.add_argument("--blind", action="store_true", help="walltimes tell nothing")
+    parser.add_argument("--as-drawn", type=int, metavar="SEED", help="jobs run as drawn")
     given = parser.parse_args()
-    some = (each for each in others(data_folder()) if not given.names or each.name in given.names)
-    report.show("estimates", _totals(list(judge(some, "blind" if given.blind else "stated"))), {})
+    seed = given.as_drawn
+    chosen = (others if seed is None else windows)(data_folder())
+    some = (each for each in chosen if not given.names or each.name in given.names)
+    rows = judge(some, "blind" if given.blind else "stated", seed=seed)
+    report.show("estimates", _totals(list(rows)), {})
 
 
 if __name__ == "__main__":

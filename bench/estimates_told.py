@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,11 @@ from numpy.typing import NDArray
 
 from admission.core.cycle.calibration import Calibration, Estimate
 from admission.core.cycle.decide import Decisions
+from admission.core.cycle.ends import Like, Ran, RunRecord
 from admission.core.cycle.estimates import estimates
 from bench.backfill_waits import TICK_S, arrivals_of, past_of, world_of
 from bench.backfill_windows import Window
-from tests.builders.queue_world import NOW, World
+from tests.builders.queue_world import NOW, Arrival, World
 
 __all__ = ["Told", "baselines", "judged", "pinball_s", "play"]
 
@@ -64,11 +66,16 @@ class _Teller:
             self.open |= {key: (world.now, found[key]) for key in new if key in found}
 
 
-def play(window: Window, *, blind: bool = False) -> Told:
-    """Return what the jobs of a window are told that came in it and had to wait."""
+def play(window: Window, *, blind: bool = False, seed: int | None = None) -> Told:
+    """Return what the jobs of a window are told that came in it and had to wait.
+
+    ``seed``: they run as drawn from what is known of those before them, and not as they did.
+    """
     world, teller = world_of(window), _Teller()
     world.ended.extend(past_of(window, blind=blind))
     arrivals = arrivals_of(window, blind=blind)
+    if seed is not None:
+        arrivals = _running_as_drawn(arrivals, world.ended, seed)
     for decisions in world.play(arrivals, cycle_s=TICK_S, until_all_began=True):
         teller.look(world, decisions)
     came = {
@@ -89,9 +96,22 @@ def play(window: Window, *, blind: bool = False) -> Told:
     )
 
 
-def judged(window: Window, *, blind: bool = False) -> dict[str, Any]:
-    """Return the figures of a window, as JSON."""
-    told = play(window, blind=blind)
+def _running_as_drawn(
+    arrivals: Sequence[Arrival], ended: Sequence[Ran], seed: int
+) -> list[Arrival]:
+    likes = [Like(one.project, "", one.gpus, one.walltime_s)
+             for one in (each.request for each in arrivals)]  # fmt: skip
+    rng, began = np.random.default_rng(seed), np.zeros(len(arrivals))
+    shares = RunRecord(ended).draw(likes, began, rng, 1)[0].tolist()
+    return [
+        replace(each, runs_s=max(share * each.request.walltime_s, 1.0))
+        for each, share in zip(arrivals, shares, strict=True)
+    ]
+
+
+def judged(window: Window, *, blind: bool = False, seed: int | None = None) -> dict[str, Any]:
+    """Return the figures of a window, as JSON; ``blind`` and ``seed`` as for :func:`play`."""
+    told = play(window, blind=blind, seed=seed)
     low, _, high = told.ranges.T
     within = (low <= told.waited_s) & (told.waited_s <= high)
     loss_s = pinball_s(told.ranges, told.waited_s)

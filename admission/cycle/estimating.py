@@ -13,12 +13,14 @@ from admission.core.cycle.estimates import estimates
 from admission.core.cycle.never import Hopeless
 from admission.cycle import live
 from admission.learned import forecasts
-from admission.queue import starts
+from admission.queue import queue_status, starts
 from fleet.locks import only_one
 
 __all__ = ["estimate_once"]
 
 _LOCK = 0x45535449
+#: The last cycle says who waits now if it is no older, s.
+_NOW_S = 10.0
 
 _hopeless = Hopeless()
 
@@ -31,6 +33,9 @@ def estimate_once(now: float) -> int | None:
     with only_one(_LOCK) as mine:
         if not mine:
             return None
+        if _nobody_waits(now):
+            starts.publish({}, now)
+            return 0
         try:
             inputs = live.read_input(now)
         except live.InventoryChanged:  # the next one sees one inventory
@@ -46,3 +51,9 @@ def estimate_once(now: float) -> int | None:
         forecasts.note(rows, datetime.fromtimestamp(now, UTC))
         starts.publish(made, now, waiting=decisions.waiting)
         return len(made)
+
+
+def _nobody_waits(now: float) -> bool:
+    """Say whether the last cycle left nobody waiting: then nothing has to be read and decided."""
+    last = queue_status.read()
+    return last is not None and now - last.at < _NOW_S and not (last.waiting or last.failed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from datetime import timedelta
+from typing import NoReturn
 
 import pytest
 from django.utils import timezone
@@ -312,6 +313,25 @@ def test_who_came_since_the_last_estimate_is_told_so(fleet: SmallFleet) -> None:
     cycle(now)
     assert _told("second").p50_s is None
     assert "none since it came" in _told("second").basis
+
+
+def test_where_nobody_waits_estimates_are_made_without_a_look_at_the_fleet(
+    fleet: SmallFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def not_asked(now: float) -> NoReturn:
+        raise AssertionError("the fleet was read")
+
+    queued("first", gpus=16)
+    cycle()
+    start("first")
+    now = time.time()
+    cycle(now)
+    with monkeypatch.context() as patched:
+        patched.setattr(live, "read_input", not_asked)
+        assert estimating.estimate_once(now + 1.0) == 0
+    queued("second", gpus=16)
+    # The cycle that said that nobody waits is too long ago.
+    assert estimating.estimate_once(now + 60.0) == 1
 
 
 def test_how_jobs_ended_is_what_estimates_draw_from(fleet: SmallFleet) -> None:
