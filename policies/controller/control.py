@@ -28,6 +28,7 @@ from physics.power import gpu_power_w, throughput_under_cap
 from policies.controller.filling import Cells, Filled, fill, level_at
 from policies.controller.levels import FREE, LOWEST, Kind, caps_at, caps_by_level, speeds_by_level
 from policies.headroom.columns import Bools, Floats, Ints
+from policies.headroom.hosts import AT_WORK
 from policies.headroom.reach import Reach
 
 __all__ = ["Budgets", "Controlled", "Kind", "Memory", "Plant", "Tuning", "Units", "control"]
@@ -249,6 +250,9 @@ class _Round:
         self.range_w = np.maximum(self.told_w - self.static_w, 0.0)
         firm = units.kind == Kind.FIRM
         self.spare = np.where(firm, tuning.firm_spare, tuning.spare)
+        #: what its GPUs draw at most now, and what is taken for work
+        self.seen_w = most_by(plant.drawn_w[units.gpu], units.unit, count)
+        self.least_at_work_w = self.static_w + tuning.resting_share * self.range_w
         self.is_at_limit = sum_by(self._at_limit(), units.unit, count) > 0
         self.since = self._at_work_since()
 
@@ -340,9 +344,8 @@ class _Round:
         What stages data or compiles draws little for minutes, and then all that it can at once. So
         what was said of it stands until it was seen.
         """
-        units, plant, gpus = self.units, self.plant, self.units.gpu
-        drawn_w = most_by(plant.drawn_w[gpus], units.unit, len(units))
-        works = drawn_w >= self.static_w + self.tuning.resting_share * self.range_w
+        units = self.units
+        works = self.seen_w >= self.least_at_work_w
         works |= self.is_at_limit | (units.kind == Kind.UNMANAGED)
         known = _known(self.memory.since, units.id, np.nan)
         return np.where(np.isnan(known) & works & ~units.is_starting, self.now, known)
@@ -369,9 +372,9 @@ class _Round:
         units, tuning, firm = self.units, self.tuning, self.units.kind == Kind.FIRM
         now_w = most_by(self._at_full_w(), units.unit, len(units))
         now_w = now_w * (1.0 + self.spare)
+        now_w = np.where(np.isinf(now_w), self.told_w, now_w)
         # What rests will work again.
-        least_w = self.static_w + tuning.resting_share * self.range_w
-        now_w = np.clip(np.where(np.isinf(now_w), self.told_w, now_w), least_w, self.most_w)
+        now_w = np.clip(now_w, self.least_at_work_w, self.most_w)
         seen_s = np.nan_to_num(self.now - self.since)
         learns_s = np.maximum(tuning.learns_share * seen_s, tuning.learns_in_s)
         halves_s = np.where(firm, tuning.firm_forgets_in_s, tuning.forgets_in_s)
@@ -435,7 +438,7 @@ class _Round:
 
     def _other_w(self, full_w: Floats) -> Floats:
         """Return what each budget carries beside the GPUs of units: the highest of late, W."""
-        now_w = self.budgets.load_w - self._carried(self.cell_drawn_w)
+        now_w = self.budgets.load_w - self._carried(self.cell_drawn_w) + self._hosts_to_wake_w()
         before_w = self.memory.other_w
         if len(before_w) != len(now_w):
             return now_w
@@ -445,6 +448,26 @@ class _Round:
         )
         keep = 0.5 ** (self.elapsed_s / halves_s)
         return np.asarray(np.fmax(now_w, now_w + (before_w - now_w) * keep))
+
+    def _hosts_to_wake_w(self) -> Floats:
+        """Return what hosts will draw beside what is counted, once units begin to work, W by budget.
+
+        A host that works draws so much at least, however low its GPUs are held: its share of what
+        GPUs at work draw (:data:`~policies.headroom.hosts.AT_WORK`). While they rest it draws
+        nothing for them, though a share of what they draw is counted for it.
+        """
+        units, plant, gpus = self.units, self.plant, self.units.gpu
+        is_quiet = (self._is_quiet() & np.isfinite(self.known_cap_w))[units.unit]
+        at_work_w = AT_WORK * plant.most_w[gpus] + plant.drawn_w[gpus]
+        missing_w = np.maximum(at_work_w - self.known_cap_w[units.unit], 0.0)
+        missing_w = np.where(is_quiet, plant.host_share[gpus] * missing_w, 0.0)
+        return self._carried(sum_by(missing_w, self.cell, len(self.cell_unit)))
+
+    def _is_quiet(self) -> Bools:
+        """Say which units rest, and have not been seen at work of late."""
+        known_w = _known(self.memory.full_w, self.units.id, np.inf)
+        seen = ~np.isnan(self.since) & (known_w > (1.0 + self.spare) * self.least_at_work_w)
+        return np.asarray(~seen & (self.seen_w < self.least_at_work_w))
 
     def _of_units(self) -> Bools:
         found = np.zeros(len(self.plant.rack), dtype=bool)

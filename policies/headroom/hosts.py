@@ -17,6 +17,7 @@ from policies.headroom.evaluate import Headroom
 from telemetry.summary import HostCurves, host_rated_w
 
 __all__ = [
+    "AT_WORK",
     "HOST_EVERY_S",
     "HOST_ROUNDS",
     "FittedHost",
@@ -36,7 +37,7 @@ _HOST_FEWEST = 20
 #: Hosts at rest do not show what they draw at work: GPUs of so many pairs have to have drawn this
 #: share of what they are rated for. Until then hosts are taken to draw this share of what is
 #: written on them above rest.
-_AT_WORK = 0.5
+AT_WORK = 0.5
 _UNSEEN = 0.5
 #: A curve through many nodes at rest says too little of those at work: so large a share of these
 #: draw no more than it says.
@@ -108,7 +109,7 @@ def host_curve(pairs: Floats, rating: Rating) -> FittedHost | None:
     except UnfittableError:
         return None
     idle_w, share = float(curve.host_idle_w), float(curve.host_share)
-    works = gpus_w >= _AT_WORK * rating.gpus_w
+    works = gpus_w >= AT_WORK * rating.gpus_w
     if np.count_nonzero(works) < _HOST_FEWEST:
         steeper = max(_UNSEEN * rating.host_range_w / rating.gpus_w - share, 0.0)
         share, idle_w = share + steeper, max(idle_w - steeper * float(np.median(gpus_w)), 0.0)

@@ -58,6 +58,9 @@ class Shop:
     delay: int = 2
     tuning: Tuning = field(default_factory=Tuning)
     at: float = 1_000.0
+    #: what hosts are taken to draw for each W of their GPUs, and what they draw for each at work, W
+    host_share: float = 0.0
+    host_works_w: float = 0.0
 
     def __post_init__(self) -> None:
         count = len(self.fleet.gpus)
@@ -92,7 +95,8 @@ class Shop:
     @property
     def load_w(self) -> Any:
         """What each budget carries."""
-        nodes = np.bincount(self.fleet.gpus.node, self.drawn_w, len(self.fleet.nodes)) + HOST_W
+        gpus_w = self.drawn_w + np.where(self.runs & (self.work > 0.5), self.host_works_w, 0.0)
+        nodes = np.bincount(self.fleet.gpus.node, gpus_w, len(self.fleet.nodes)) + HOST_W
         racks = np.bincount(self.fleet.nodes.rack, nodes, len(self.fleet.racks))
         return self.reach.of_racks(racks.astype(np.float64))
 
@@ -109,7 +113,7 @@ class Shop:
             ordered_w=self.ordered_w,
             is_held=self.runs & (self.clock < 1.0),
             clock_share=np.where(self.runs, self.clock, np.nan),
-            host_share=np.zeros(count),
+            host_share=np.full(count, self.host_share),
             static_w=np.full(count, STATIC_W),
             exponent=np.full(count, EXPONENT),
             linear_share=np.zeros(count),

@@ -350,6 +350,25 @@ def test_what_budgets_carry_besides_is_remembered_longer_while_their_load_rests(
     assert left_w(0.0) > 1_850.0
 
 
+def test_what_hosts_draw_once_a_slowed_gang_begins_is_kept_free() -> None:
+    """A host works for its GPUs however low they are held, and not before they begin."""
+    shop = _shop(13_300.0, host_share=0.25, host_works_w=90.0)
+    gang, firm = _RACKS[0][:8], _RACKS[0][8:]
+    units = make_units(
+        [gang, firm], kind=[Kind.AGREED, Kind.FIRM], lowest_speed=[0.4, 1.0],
+        lowest_cap_w=[260.0, 0.0],
+    )  # fmt: skip
+    shop.runs[_RACKS[0]], shop.work[firm] = True, 1.0
+    for _ in range(200):
+        found = shop.step(units)
+    assert found.cap_w[0] < 0.6 * RATED_W
+    for _ in range(20):
+        shop.work[gang] = 1.0
+        assert shop.over_w <= 0.0
+        found = shop.step(units)
+    assert found.cap_w[1] > STATIC_W + DYNAMIC_W
+
+
 def test_the_cap_of_what_waits_for_its_room_is_nobody_elses_limit() -> None:
     shop = _shop(4_000.0 + 16 * 500.0)
     shop.runs[:8], shop.work[:8] = True, 1.0
