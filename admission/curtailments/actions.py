@@ -14,14 +14,17 @@ from accounts.models import User
 from admission.core.allocation.watts import Watts
 from admission.core.curtailment import Ask, BadAsk, Baseline, baseline_of, held_from
 from admission.core.curtailment.baseline import LONGEST_S, SETTLES_S
-from admission.core.curtailment.cost import Asked, Estimate, candidates_of, estimate
-from admission.core.curtailment.foreseen import estimate_held
+from admission.core.curtailment.cost import BEYOND, Asked, Estimate, candidates_of, estimate
+from admission.core.curtailment.foreseen import estimate_held, obeyed
+from admission.core.directives.book import Kind
 from admission.core.directives.responding import settled
+from admission.core.directives.standing import OWNER as CONTROLLER
 from admission.core.directives.standing import able_to_stand
 from admission.curtailments import metered
 from admission.curtailments.models import Curtailment
 from admission.cycle import live
 from admission.cycle.holding import TUNING
+from admission.directives.models import Directive
 from admission.directives.placed import placed_on
 from fleet import snapshot
 from policies.restrictions import actions as restriction_actions
@@ -33,6 +36,8 @@ __all__ = ["Plan", "Refused", "Request", "ask", "cancel", "plan"]
 
 _LOOKS_BACK = timedelta(seconds=LONGEST_S)
 _SETTLES = timedelta(seconds=SETTLES_S)
+#: How many that were told to stand still say how likely the next one does.
+_REMEMBERED = 50
 
 
 class Refused(Exception):
@@ -89,7 +94,7 @@ def ask(user: User, request: Request, *, now: datetime, even_if_short: bool = Fa
     ``even_if_short``: also where jobs cannot give enough.
     """
     found = plan(request, now=now)
-    if not (found.estimate.is_possible or even_if_short):
+    if not (found.estimate.is_in_reach or even_if_short):
         raise out_of_reach(found)
     with transaction.atomic():
         try:
@@ -110,11 +115,13 @@ def ask(user: User, request: Request, *, now: datetime, even_if_short: bool = Fa
 def out_of_reach(found: Plan) -> Refused:
     """Return the refusal of what jobs cannot give, with what is possible."""
     cost = found.estimate
+    beyond = sum(each.what == BEYOND for each in cost.measures)
+    more = f"; beyond that {beyond} of them would be slowed" if beyond else ""
     return Refused(
         "out_of_reach",
-        f"the site draws {cost.load_w / 1e3:.1f} kW, and jobs can give {cost.possible_w / 1e3:.1f}"
-        f" kW of the {cost.need_w / 1e3:.1f} kW: the lowest target is"
-        f" {cost.least_target_w / 1e3:.1f} kW",
+        f"the site draws {cost.load_w / 1e3:.1f} kW, and by what they agreed to jobs can give"
+        f" {cost.possible_w / 1e3:.1f} kW for certain of the {cost.need_w / 1e3:.1f} kW: the lowest"
+        f" target is {cost.least_target_w / 1e3:.1f} kW{more}",
         field="by_w",
     )
 
@@ -215,7 +222,9 @@ def _estimate(request: Request, target_w: float, spread_w: float, now: datetime)
     holding = load.looked_at(load.measured)
     if holding is not None:
         may_pause = able_to_stand(placed, placed.pauses())
-        return estimate_held(holding, request.site, asked, may_pause=may_pause, tuning=TUNING)
+        return estimate_held(
+            holding, request.site, asked, may_pause=may_pause, tuning=TUNING, obeys=_obeys()
+        )
     ids = placed.in_scope(Scope(ScopeKind.SITE, request.site), load.in_force)
     running = [
         each
@@ -230,3 +239,11 @@ def _estimate(request: Request, target_w: float, spread_w: float, now: datetime)
         asked,
         load_w=float(headroom.powers[ScopeKind.SITE].drawn_w[row]),
     )
+
+
+def _obeys() -> float:
+    """Return how likely a job that is told to stands still in time, by the last ones. One query."""
+    last = Directive.objects.filter(kind=Kind.PAUSE, owner=CONTROLLER).order_by("-issued_at")
+    told = last.values_list("applied_at", "ended_at")[:_REMEMBERED]
+    rested = [at is not None and (end is None or at < end) for at, end in told]
+    return obeyed(len(rested), sum(rested))

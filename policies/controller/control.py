@@ -166,10 +166,12 @@ class Controlled:
 
     ``cap_w`` is the cap to set on each GPU of a unit, inf for none. ``may_start``: the room for a
     unit that is starting has been made, under that cap. ``lowest_w`` is what each of its GPUs draws
-    as slow as it may be made; ``is_learned``: it has been seen at work for long enough to count on
-    that. ``usable_w`` is what of each budget is given to GPUs and to what it carries besides;
-    ``filled`` says at which level each budget is full, and which are exceeded at any, and
-    ``heat_level`` at which level each unit is held by its hottest GPU. ``level`` is the lower one.
+    as slow as it may be made; ``full_w`` what it draws at full speed, the highest of late, and
+    ``now_w`` what it would at this moment, if nothing held it; ``is_learned``: it has been seen at
+    work for long enough to count on that. ``usable_w`` is what of each budget is given to GPUs and
+    to what it carries besides; ``filled`` says at which level each budget is full, and which are
+    exceeded at any, and ``heat_level`` at which level each unit is held by its hottest GPU.
+    ``level`` is the lower one.
     """
 
     cap_w: Floats
@@ -177,6 +179,7 @@ class Controlled:
     level: Floats
     heat_level: Floats
     full_w: Floats
+    now_w: Floats
     lowest_w: Floats
     is_learned: Bools
     usable_w: Floats
@@ -259,7 +262,8 @@ class _Round:
     def done(self) -> Controlled:
         units = self.units
         self.held_share = self._held_share()
-        full_w = self._full_w()
+        now_w = self._now_w()
+        full_w = self._full_w(now_w)
         other_w = self._other_w(full_w)
         lowest = self._lowest_speed(full_w)
         by_level = caps_by_level(
@@ -287,6 +291,7 @@ class _Round:
             level=level,
             heat_level=heat_level,
             full_w=full_w,
+            now_w=np.minimum(now_w, full_w),
             lowest_w=np.maximum(
                 np.minimum(self._power_w(lowest, full_w), self.heat_w), self.least_w
             ),
@@ -367,10 +372,13 @@ class _Round:
         keep = 0.5 ** (min(self.elapsed_s, 60.0) / self.tuning.forgets_in_s)
         return float(max(now, now + (before - now) * keep))
 
-    def _full_w(self) -> Floats:
+    def _now_w(self) -> Floats:
+        """Return what one GPU of each unit would draw now at full speed, W; inf: it is unknown."""
+        return most_by(self._at_full_w(), self.units.unit, len(self.units))
+
+    def _full_w(self, now_w: Floats) -> Floats:
         """Return what one GPU of each unit draws at full speed: the highest of late, W."""
         units, tuning, firm = self.units, self.tuning, self.units.kind == Kind.FIRM
-        now_w = most_by(self._at_full_w(), units.unit, len(units))
         now_w = now_w * (1.0 + self.spare)
         now_w = np.where(np.isinf(now_w), self.told_w, now_w)
         # What rests will work again.
@@ -450,7 +458,7 @@ class _Round:
         return np.asarray(np.fmax(now_w, now_w + (before_w - now_w) * keep))
 
     def _hosts_to_wake_w(self) -> Floats:
-        """Return what hosts will draw beside what is counted, once units begin to work, W by budget.
+        """Return what hosts will draw beside what counts, once units begin to work, W by budget.
 
         A host that works draws so much at least, however low its GPUs are held: its share of what
         GPUs at work draw (:data:`~policies.headroom.hosts.AT_WORK`). While they rest it draws

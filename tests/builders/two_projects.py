@@ -327,8 +327,8 @@ def _curtailment(one: Marked) -> None:
     }  # fmt: skip
     estimate = {
         "load_w": 9e3, "target_w": 8e3, "need_w": 1e3, "possible_w": 2e3, "least_target_w": 7e3,
-        "is_possible": True, "sure": 0.9, "lost_gpu_h": 4.0, "lost_low_gpu_h": 3.0,
-        "lost_high_gpu_h": 5.0, "lost_by_project": {one.project.name: 4.0},
+        "is_possible": True, "is_expected": True, "sure": 0.9, "lost_gpu_h": 4.0,
+        "lost_low_gpu_h": 3.0, "lost_high_gpu_h": 5.0, "lost_by_project": {one.project.name: 4.0},
         "lost_by_class": {"training": 4.0}, "measures": [measure],
     }  # fmt: skip
     Curtailment.objects.create(

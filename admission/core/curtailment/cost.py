@@ -19,6 +19,7 @@ from admission.core.directives.placed import Active
 from admission.core.response.respond import Throttling
 
 __all__ = [
+    "BAND",
     "BEYOND",
     "ERROR",
     "PAUSE",
@@ -39,8 +40,10 @@ __all__ = [
 ERROR = 0.1
 #: What is as sure as this is said to be kept.
 SURE = 0.9
+#: What is expected and not certain is as likely as not.
+EVEN = 0.5
 #: A band of 8 of 10: so many standard deviations to either side.
-_BAND = 1.2816
+BAND = 1.2816
 #: Steps, in the order in which they are taken.
 SHRINK, PAUSE, STOP = "shrink", "pause", "stop"
 #: A job is slowed by more than it agreed to, since all that agreed is exhausted.
@@ -103,10 +106,12 @@ class Estimate:
 
     load_w: float
     target_w: float
-    #: what has to be taken off, and what can be
+    #: what has to be taken off, and what can be for certain, even if all draw all that they may
     need_w: float
     possible_w: float
-    #: probability that the target can be met
+    #: whether it can be met, by what jobs agreed to, at what they draw now
+    is_expected: bool
+    #: probability that the target can be met by what jobs agreed to
     sure: float
     lost_gpu_h: float
     #: 8 of 10: the work that is lost lies within
@@ -116,11 +121,17 @@ class Estimate:
 
     @property
     def is_possible(self) -> bool:
+        """Whether it can be met for certain."""
         return self.possible_w >= self.need_w
 
     @property
+    def is_in_reach(self) -> bool:
+        """Whether it can be met, for certain or at what jobs draw now."""
+        return self.is_possible or self.is_expected
+
+    @property
     def least_target_w(self) -> float:
-        """The lowest target that could be met, W."""
+        """The lowest target that could be met for certain, W; jobs may draw more than they do."""
         return max(self.load_w - self.possible_w, 0.0)
 
     def is_within(self, lost_gpu_h: float) -> bool:
@@ -143,6 +154,7 @@ class Estimate:
             "possible_w": round(self.possible_w, 1),
             "least_target_w": round(self.least_target_w, 1),
             "is_possible": self.is_possible,
+            "is_expected": self.is_expected,
             "sure": round(self.sure, 3),
             "beyond": sum(each.what == BEYOND for each in self.measures),
             "lost_gpu_h": round(self.lost_gpu_h, 3),
@@ -221,26 +233,42 @@ def answered(
     load_w: float,
     possible_w: float,
     doubt: float,
+    band: Callable[[float], tuple[float, float]] | None = None,
+    is_expected: Callable[[tuple[Measure, ...]], bool] = lambda _: False,
+    obeys: float = 1.0,
 ) -> Estimate:
     """Return the answer to what is asked, with how sure it is.
 
     ``measures`` says what is done for a target: loads move, and what a measure takes off is known
     with an error, so that more may have to be done, or less. ``doubt`` is the part of both that
-    counts: 1 where nothing is known of those that do it.
+    counts: 1 where nothing is known of those that do it. ``band`` has the least and the most work
+    that is lost for an error, W; else it is that of measures for so much less and more.
+    ``is_expected`` says whether measures are enough at what jobs draw now, and what is expected
+    so is as likely as not, if no more is certain. ``obeys``: how likely a job that is told to stand
+    still does so in time.
     """
     need_w = max(load_w - asked.target_w, 0.0)
-    error_w = doubt * _BAND * math.hypot(asked.spread_w, ERROR * need_w)
+    error_w = doubt * BAND * math.hypot(asked.spread_w, ERROR * need_w)
     found = measures(asked.target_w)
+
+    def lost_for(target_w: float) -> float:
+        return sum(each.lost_gpu_h for each in measures(target_w))
+
     low, high = (
-        sum(each.lost_gpu_h for each in measures(asked.target_w + off_w))
-        for off_w in (error_w, -error_w)
+        (lost_for(asked.target_w + error_w), lost_for(asked.target_w - error_w))
+        if band is None
+        else band(error_w)
     )
+    is_met = possible_w >= need_w or is_expected(found)
+    certain = _sure(possible_w, need_w, doubt * math.hypot(asked.spread_w, ERROR * possible_w))
+    pauses = sum(each.what == PAUSE for each in found)
     return Estimate(
         load_w=load_w,
         target_w=asked.target_w,
         need_w=need_w,
-        possible_w=possible_w,
-        sure=_sure(possible_w, need_w, doubt * math.hypot(asked.spread_w, ERROR * possible_w)),
+        possible_w=max(possible_w, 0.0),
+        is_expected=is_met,
+        sure=max(certain, EVEN if is_met else 0.0) * obeys**pauses,
         lost_gpu_h=sum(each.lost_gpu_h for each in found),
         lost_low_gpu_h=low,
         lost_high_gpu_h=high,

@@ -154,7 +154,7 @@ def _begin(program_id: str, source: str, asked: Asked, now: datetime) -> None:
     except actions.Refused as error:
         log.warning("openadr_interval_not_held", source=source, why=str(error))
         return
-    if not found.estimate.is_possible:
+    if not found.estimate.is_in_reach:
         # A limit of the grid holds whether or not jobs can give enough.
         log.warning("openadr_out_of_reach", source=source, why=str(actions.out_of_reach(found)))
     share = settings.OPENADR_MAX_SITE_SHARE
