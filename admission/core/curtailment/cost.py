@@ -33,6 +33,7 @@ __all__ = [
     "answered",
     "candidates_of",
     "estimate",
+    "likely",
 ]
 
 #: What caps, batches and pauses take off is known to this share of it, by the error of the law of
@@ -40,7 +41,7 @@ __all__ = [
 ERROR = 0.1
 #: What is as sure as this is said to be kept.
 SURE = 0.9
-#: What is expected and not certain is as likely as not.
+#: That jobs go on to draw no more than now is as likely as not.
 EVEN = 0.5
 #: A band of 8 of 10: so many standard deviations to either side.
 BAND = 1.2816
@@ -234,8 +235,8 @@ def answered(
     possible_w: float,
     doubt: float,
     band: Callable[[float], tuple[float, float]] | None = None,
-    is_expected: Callable[[tuple[Measure, ...]], bool] = lambda _: False,
-    obeys: float = 1.0,
+    expected: float = 0.0,
+    late: tuple[float, float] = (0.0, 0.0),
 ) -> Estimate:
     """Return the answer to what is asked, with how sure it is.
 
@@ -243,9 +244,8 @@ def answered(
     with an error, so that more may have to be done, or less. ``doubt`` is the part of both that
     counts: 1 where nothing is known of those that do it. ``band`` has the least and the most work
     that is lost for an error, W; else it is that of measures for so much less and more.
-    ``is_expected`` says whether measures are enough at what jobs draw now, and what is expected
-    so is as likely as not, if no more is certain. ``obeys``: how likely a job that is told to stand
-    still does so in time.
+    ``expected``: how likely it is enough at what jobs draw now, if they go on to; that they do is
+    as likely as not. ``late``: of what is possible, what comes too late, W, and how far it strays.
     """
     need_w = max(load_w - asked.target_w, 0.0)
     error_w = doubt * BAND * math.hypot(asked.spread_w, ERROR * need_w)
@@ -259,16 +259,14 @@ def answered(
         if band is None
         else band(error_w)
     )
-    is_met = possible_w >= need_w or is_expected(found)
-    certain = _sure(possible_w, need_w, doubt * math.hypot(asked.spread_w, ERROR * possible_w))
-    pauses = sum(each.what == PAUSE for each in found)
+    off_w = math.hypot(doubt * math.hypot(asked.spread_w, ERROR * possible_w), late[1])
     return Estimate(
         load_w=load_w,
         target_w=asked.target_w,
         need_w=need_w,
         possible_w=max(possible_w, 0.0),
-        is_expected=is_met,
-        sure=max(certain, EVEN if is_met else 0.0) * obeys**pauses,
+        is_expected=possible_w >= need_w or expected > 0.0,
+        sure=max(likely(possible_w - late[0], need_w, off_w), EVEN * expected),
         lost_gpu_h=sum(each.lost_gpu_h for each in found),
         lost_low_gpu_h=low,
         lost_high_gpu_h=high,
@@ -298,8 +296,8 @@ def _taken(ordered: Sequence[Candidate], need_w: float, lasts_s: float) -> tuple
     return tuple(found.values())
 
 
-def _sure(possible_w: float, need_w: float, error_w: float) -> float:
-    """Return the probability that what is possible is enough, 0 to 1."""
+def likely(possible_w: float, need_w: float, error_w: float) -> float:
+    """Return the probability that what is possible is enough, 0 to 1; ``error_w``: how far off."""
     if need_w <= 0.0:
         return 1.0
     if error_w <= 0.0:

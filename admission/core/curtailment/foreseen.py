@@ -33,6 +33,7 @@ from admission.core.curtailment.cost import (
     Estimate,
     Measure,
     answered,
+    likely,
 )
 from admission.core.holding import Holding
 from fleet.groups import sum_by
@@ -111,6 +112,7 @@ class _Answer:
 
     def done(self) -> Estimate:
         found = self.found
+        late = self._late_w()
         return answered(
             self.asked,
             lambda target_w: self._over_time(target_w, 1.0),
@@ -118,9 +120,23 @@ class _Answer:
             possible_w=found.load_w - found.least_target_w,
             doubt=_DOUBT,
             band=self._band,
-            is_expected=lambda measures: found.is_held and not _beyond(measures),
-            obeys=self.obeys,
+            expected=self._expected(*late),
+            late=late,
         )
+
+    def _late_w(self) -> tuple[float, float]:
+        """Return what jobs would save that do not stand still in time, W, and how far it strays."""
+        saves_w = [each.saves_w for each in self.found.measures(0.0) if each.what == PAUSE]
+        spread_w = math.sqrt(self.obeys * (1.0 - self.obeys) * sum(each**2 for each in saves_w))
+        return (1.0 - self.obeys) * sum(saves_w), spread_w
+
+    def _expected(self, late_w: float, spread_w: float) -> float:
+        """Return how likely it is enough at what jobs draw now, with what comes too late."""
+        found = self.found
+        if not found.is_held or any(each.what == BEYOND for each in found.measures(0.0)):
+            return 0.0
+        left_w = self.asked.target_w - found.expected_w
+        return likely(left_w, late_w, spread_w) if late_w > 0.0 else 1.0
 
     def _held_to(self, target_w: float) -> _HeldTo:
         return _HeldTo(self.holding, self.site, target_w, self.may_pause, self.tuning)
@@ -160,10 +176,6 @@ class _Answer:
         pauses = [each.lost_gpu_h / self.obeys for each in measures if each.what == PAUSE]
         squares = sum(each**2 for each in pauses)
         return BAND * math.sqrt(self.obeys * (1.0 - self.obeys) * squares)
-
-
-def _beyond(measures: Iterable[Measure]) -> bool:
-    return any(each.what == BEYOND for each in measures)
 
 
 def _mean(looks: Sequence[Sequence[Measure]]) -> tuple[Measure, ...]:
@@ -219,6 +231,16 @@ class _HeldTo:
         units_w = reach.of_gpus(self.factor * gpu_w, self.plant.rack[units.gpu])[self.place]
         least_w = float(units_w + found.other_w[self.place])
         return max(least_w / (1.0 - self.tuning.margin) - self.apart_w, 0.0)
+
+    @property
+    def expected_w(self) -> float:
+        """What the site draws then, W, if all that is not held go on as now."""
+        gpu, units = self.units.gpu, self.units
+        stands = np.array([each in self.paused for each in units.id.tolist()], dtype=bool)
+        left_w = np.where(stands[units.unit], self.rest_w[gpu], self.found.cap_w[units.unit])
+        off_w = self.factor * np.maximum(self.plant.drawn_w[gpu] - left_w, 0.0)
+        off = self.holding.budgets.reach.of_gpus(off_w, self.plant.rack[gpu])
+        return self.load_w - float(off[self.place])
 
     @property
     def is_held(self) -> bool:

@@ -128,7 +128,7 @@ def test_jobs_that_may_not_come_to_rest_make_it_less_sure_and_its_band_wider() -
     shop, found = make_shop(units)
     known = said(shop, units, found, 12_000.0, may_pause=(1,))
     unknown = said(shop, units, found, 12_000.0, may_pause=(1,), obeys=obeyed(0, 0))
-    assert unknown.sure == pytest.approx(0.5 * known.sure)
+    assert unknown.sure < 0.5 < known.sure
     assert unknown.lost_low_gpu_h < known.lost_low_gpu_h
     assert unknown.lost_gpu_h < known.lost_gpu_h <= unknown.lost_high_gpu_h
 
