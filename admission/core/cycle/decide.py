@@ -278,15 +278,15 @@ class _Cycle:
     def _has_asked(self, request: Request) -> bool:
         """Say whether a job has asked, and would hear the same now.
 
-        It would not where it asks back what is due to its project, nobody was found, and jobs have
-        started since: their projects may hold more now than is due to them.
+        It would not where it asks back what is due to its project, nobody gives way to it, and jobs
+        have started since: their projects may hold more now than is due to them.
         """
         started = self._asked.get(request.key)
         if started is None:
             return False
         return (
-            request.key not in self._refused
-            or len(self._admitted) == started
+            len(self._admitted) == started
+            or any(each.for_key == request.key for each in self._leaving.values())
             or self._queue.holdings.claim(request) is None
         )
 

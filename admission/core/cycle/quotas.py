@@ -437,7 +437,8 @@ class Quotas:
         if placement.total_w <= left_w + _ROUNDING:
             return None
         step = request.gpus_per_node or 1
-        fewer = max(int(left_w * gpus / placement.total_w) // step * step, request.least_gpus)
+        most = int(left_w * gpus / placement.total_w + _ROUNDING)
+        fewer = max(most // step * step, request.least_gpus)
         return replace(request, gpus=fewer) if fewer < gpus else None
 
     def narrowed(

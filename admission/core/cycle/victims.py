@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -69,9 +70,7 @@ class Wanted:
 
     def fits_soon(self) -> bool:
         """Say whether it fits once the jobs end that end within the grace of a preemption."""
-        soon = self.queue.now + self.queue.snapshot.tuning.preemption_grace_s
-        ending = [key for key, each in self.queue.endings.items() if each.at <= soon]
-        return bool(ending) and self.fits(ending) is not None
+        return bool(self._ending) and self.fits(self._ending) is not None
 
     def fits(self, ended: Sequence[str], over: Cluster | None = None) -> Placement | None:
         """Return where it would stand once jobs, by key, have ended; None: nowhere.
@@ -81,7 +80,7 @@ class Wanted:
         request: Request | None = self._fitted(ended)
         if request is None:
             return None
-        then = self._less_what_is_kept(over or self.once_over(self.queue.cluster, ended))
+        then = self._less_what_is_kept(over or self.once_over(self.queue.cluster, ended), ended)
         while request is not None and may_have_room(then, request):
             found = placed(then, request)
             if found is None or self._is_allowed(ended, found):
@@ -92,6 +91,15 @@ class Wanted:
     @property
     def _end_at(self) -> float:
         return self.queue.now + self.request.walltime_s
+
+    @property
+    def _soon(self) -> float:
+        return self.queue.now + self.queue.snapshot.tuning.preemption_grace_s
+
+    @cached_property
+    def _ending(self) -> list[str]:
+        """The keys of the jobs that end within the grace of a preemption."""
+        return [key for key, each in self.queue.endings.items() if each.at <= self._soon]
 
     def _fitted(self, ended: Sequence[str]) -> Request | None:
         """Return it with as many GPUs as its quotas leave it once jobs have ended; None: none."""
@@ -116,19 +124,30 @@ class Wanted:
             cluster.free_all([*over, *self.queue.opened_by(ended, so_far)])
         return cluster
 
-    def _less_what_is_kept(self, cluster: Cluster) -> Cluster:
-        """Take what others are to have by the time that the job begins off a fleet."""
-        soon = self.queue.now + self.queue.snapshot.tuning.preemption_grace_s
+    def _less_what_is_kept(self, cluster: Cluster, ended: Sequence[str]) -> Cluster:
+        """Take what others are to have by the time that the job begins off a fleet.
+
+        ``ended``: the jobs that are over on it.
+        """
         # What others have booked is asked for the time that it begins at.
-        cluster.now = soon
-        for each in self.queue.reservations.kept:
-            if each.rank >= self._rank:
+        cluster.now = self._soon
+        ahead = [each for each in self.queue.reservations.kept if each.rank < self._rank]
+        then = self._then(cluster, ended) if ahead and self._lets_ahead else None
+        for each in ahead:
+            takes = each.placement if each.at <= self._soon else None
+            # One that is to have fewer GPUs than it asks for takes more of what comes free, too.
+            if then is not None and (takes is None or len(takes.gpus) < each.request.gpus):
+                takes = placed(then, each.request) or takes
+            if takes is None:
                 continue
-            if each.at <= soon:
-                hold_free_part(cluster, each.placement, each.request)
-            elif self._lets_ahead and (sooner := placed(cluster, each.request)) is not None:
-                cluster.allocate(sooner, each.request)
+            hold_free_part(cluster, takes, each.request)
+            if then is not None:
+                hold_free_part(then, takes, each.request)
         return cluster
+
+    def _then(self, cluster: Cluster, ended: Sequence[str]) -> Cluster:
+        """Return a fleet once those that end within the grace of a preemption are over, too."""
+        return self.once_over(cluster, [key for key in self._ending if key not in ended], ended)
 
 
 def cheapest(victims: Sequence[Victim], wanted: Wanted) -> Leaving | None:
