@@ -28,7 +28,7 @@ from admission.core.request import Locality, Placement, Refusal, Request
 from admission.core.snapshot import Pending, Running, Snapshot
 from fleet.tables import FleetArrays
 
-__all__ = ["Queue", "Stage", "Verdict", "moved_to"]
+__all__ = ["Queue", "Stage", "Verdict", "close", "moved_to"]
 
 
 class Stage(enum.IntEnum):
@@ -364,17 +364,12 @@ class Queue:
 
     def _close_full_places(self) -> None:
         """Take the free GPUs out of the fleet where restrictions let no further job run."""
-        fleet = self.cluster.fleet
         nodes = self.quotas.full_nodes() - self._closed
         if not nodes:
             return
         self._closed |= nodes
-        gpus = np.flatnonzero(_are_on(nodes, fleet.gpus.node, fleet) & self.cluster.gpu_free)
-        if not len(gpus):
-            return
-        closing = _closed_to_all(gpus, fleet)
-        self.cluster.allocate(closing, _NOBODY)
-        self._closing.append(closing)
+        if (closing := close(self.cluster, nodes)) is not None:
+            self._closing.append(closing)
 
     def _opened(self) -> Cluster:
         """Return the fleet with those places open: itself where there are none."""
@@ -740,6 +735,17 @@ def moved_to(fleet: FleetArrays, running: Running, target: Placement) -> Moved:
 def _stays_in_place(running: Running, target: Placement | None) -> bool:
     """Say whether a job that moves keeps some of the GPUs that it has."""
     return target is not None and not set(target.gpus).isdisjoint(running.placement.gpus)
+
+
+def close(cluster: Cluster, nodes: frozenset[int]) -> Placement | None:
+    """Take the free GPUs of some nodes out of a fleet; return them. None: there are none."""
+    fleet = cluster.fleet
+    gpus = np.flatnonzero(_are_on(nodes, fleet.gpus.node, fleet) & cluster.gpu_free)
+    if not len(gpus):
+        return None
+    closing = _closed_to_all(gpus, fleet)
+    cluster.allocate(closing, _NOBODY)
+    return closing
 
 
 def _are_on(nodes: frozenset[int], node: Ints, fleet: FleetArrays) -> Bools:

@@ -382,6 +382,17 @@ class Quotas:
                 full |= each.nodes
         return full
 
+    def kept_nodes(self, end_at: float, rank: int) -> frozenset[int]:
+        """Return the nodes where what restrictions let run is kept for those before ``rank``.
+
+        For a job that ends at ``end_at`` (Unix s).
+        """
+        kept: frozenset[int] = frozenset()
+        for each in self._places:
+            if each.quota.in_the_way(1.0, end_at, rank) is not None:
+                kept |= each.nodes
+        return kept
+
     def full_places(self) -> list[Reason]:
         """Return why, by restriction."""
         return [each.quota.refusal(1.0) for each in self._places if each.quota.left < 1.0]

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from admission.core.cycle.backfill import held_by, hold_free_part
-from admission.core.cycle.queue import Queue
+from admission.core.cycle.queue import Queue, close
 from admission.core.placement.cluster import Cluster
 from admission.core.placement.place import placed
 from admission.core.placement.refusals import may_have_room
@@ -81,6 +81,8 @@ class Wanted:
         if request is None:
             return None
         then = self._less_what_is_kept(over or self.once_over(self.queue.cluster, ended), ended)
+        if self.queue.snapshot.caps:
+            close(then, self.queue.quotas_after(ended).kept_nodes(self._end_at, self._rank))
         while request is not None and may_have_room(then, request):
             found = placed(then, request)
             if found is None or self._is_allowed(ended, found):
