@@ -161,8 +161,9 @@ def full_speed(
     """Return the cost of taking batches of ``batch_gpus`` GPUs as fast as they are taken."""
     with first_row():
         load = start_load(
-            stack, token_file, gpus=gpus, batch_gpus=batch_gpus, rate=0, duration_s=duration_s
-        )
+            stack, token_file, gpus=gpus, batch_gpus=batch_gpus, rate=0, duration_s=duration_s,
+            threads=_FLEET_SENDERS,
+        )  # fmt: skip
     before = stack.cpu_seconds()
     done = result_of(load)
     used = {name: total - before[name] for name, total in stack.cpu_seconds().items()}
