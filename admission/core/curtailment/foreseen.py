@@ -108,6 +108,8 @@ class _Answer:
     ) -> None:
         self.holding, self.site, self.asked = holding, site, asked
         self.may_pause, self.tuning, self.obeys = may_pause, tuning, obeys
+        #: by target, W: each is asked of the controller once
+        self._held: dict[float, _HeldTo] = {}
         self.found = self._held_to(asked.target_w)
 
     def done(self) -> Estimate:
@@ -139,7 +141,11 @@ class _Answer:
         return likely(left_w, late_w, spread_w) if late_w > 0.0 else 1.0
 
     def _held_to(self, target_w: float) -> _HeldTo:
-        return _HeldTo(self.holding, self.site, target_w, self.may_pause, self.tuning)
+        if target_w not in self._held:
+            self._held[target_w] = _HeldTo(
+                self.holding, self.site, target_w, self.may_pause, self.tuning
+            )
+        return self._held[target_w]
 
     def _over_time(self, target_w: float, sooner: float) -> tuple[Measure, ...]:
         """Return measures over all of the time, with what ends free given back."""
