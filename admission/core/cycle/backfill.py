@@ -7,7 +7,7 @@ fit beside them on the fleet as it will be then.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -108,6 +108,15 @@ class Reservation:
         return Reason(token, need, have, "s", None, text, evidence)
 
 
+#: Returns where a job may stand on the fleet as it will be then, by its clock; None: nowhere. The
+#: last is where something is kept for it already, if it is.
+Standing = Callable[[Cluster, Request, Placement | None], Placement | None]
+
+
+def _anywhere(then: Cluster, request: Request, _kept: Placement | None) -> Placement | None:
+    return placed(then, request)
+
+
 class Reservations:
     """The reservations of the first jobs that are blocked.
 
@@ -115,6 +124,7 @@ class Reservations:
     ``opened`` is the same with the places open that restrictions close to further jobs: how many
     run there by the time that something is kept is for quotas to say.
     ``endings`` are all that stand on it. ``accounts`` says whose jobs are, by key.
+    ``standing`` says where a reserved job may stand: where the solver places it, unless said else.
     """
 
     def __init__(
@@ -125,8 +135,10 @@ class Reservations:
         most: int,
         accounts: Mapping[str, Account] | None = None,
         opened: Cluster | None = None,
+        standing: Standing | None = None,
     ) -> None:
         self._cluster, self._accounts = cluster, accounts or {}
+        self._standing = standing or _anywhere
         #: whose jobs run
         self._run = {self._accounts.get(each.request.key) for each in endings}
         self._endings = sorted(endings, key=_when)
@@ -160,11 +172,11 @@ class Reservations:
 
     def reserve(self, request: Request, rank: int) -> bool:
         """Reserve room for a blocked job from when there will be enough; False if never."""
-        if self._all_over is not None and placed(self._all_over, request) is None:
+        if self._all_over is not None and self._standing(self._all_over, request, None) is None:
             return False
         self._catch_up()
         # Of the fleet as it is now, with nothing kept, it is known that it is not enough.
-        now = placed(self._ahead, request) if self.kept else None
+        now = self._standing(self._ahead, request, None) if self.kept else None
         first = self._search(request) if now is None else (self._ahead.copy(), self._ended, now)
         if first is None:
             return False
@@ -188,7 +200,7 @@ class Reservations:
         while before < len(self._endings):
             upto = min(before + stride, len(self._endings))
             later = self._once_over(ahead, before, upto)
-            found = placed(later, request)
+            found = self._standing(later, request, None)
             if found is not None:
                 return self._first_enough(request, (ahead, before), (later, upto, found))
             ahead, before, stride = later, upto, max(1, int(_STRIDE * (upto - self._ended)))
@@ -206,7 +218,7 @@ class Reservations:
             cluster, ended = short
             middle = (ended + enough[1]) // 2
             then = self._once_over(cluster, ended, middle)
-            found = placed(then, request)
+            found = self._standing(then, request, None)
             if found is None:
                 short = then, middle
             else:
@@ -372,7 +384,7 @@ class Reservations:
             if not _all_fit(then, holds):
                 return None
             stays = then.admits(each.placement, each.request)
-            stands = each.placement if stays else placed(then, each.request)
+            stands = each.placement if stays else self._standing(then, each.request, each.placement)
             if stands is None:
                 return None
             then.allocate(stands, each.request)
@@ -456,7 +468,8 @@ class Reservations:
         """
         found = Reservations(cluster, (), most=0)
         found.kept = [self._without(each, behind) for each in self.kept if each.rank < rank]
-        found._may_move, found._accounts, found._run = self._may_move, self._accounts, self._run
+        found._may_move, found._standing = self._may_move, self._standing
+        found._accounts, found._run = self._accounts, self._run
         return found
 
     def _without(self, kept: Reservation, behind: Sequence[tuple[int, Ending]]) -> Reservation:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import enum
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -265,6 +266,7 @@ class Queue:
             most=snapshot.tuning.reservations,
             accounts=self._accounts,
             opened=self._opened(),
+            standing=self._placed_then,
         )
 
     def _to_come(self) -> list[Ending]:
@@ -379,6 +381,21 @@ class Queue:
         for each in self._closing:
             opened.free(each, _NOBODY)
         return opened
+
+    def _placed_then(
+        self, then: Cluster, request: Request, kept: Placement | None
+    ) -> Placement | None:
+        """Return where a reserved job may stand on the fleet as it will be then; None: nowhere.
+
+        Not where restrictions let no further job run by then. Who has a place, ``kept``, gets no
+        other where they limit how many run: what they let run is not kept for it there.
+        """
+        quotas = self.quotas
+        closed = quotas.full_nodes_at(then.now) if kept is None else quotas.other_places(kept)
+        if closed:
+            then = then.copy()
+            close(then, closed)
+        return placed(then, request)
 
     def opened_by(
         self, ended: Sequence[str], so_far: Sequence[str] = ()
@@ -599,25 +616,41 @@ class Queue:
         It is not of one for whom something is kept, or that waits for others' heat, and that
         another passes in the order by then: of the two that one is to have it. Nor where one that
         waits for heat ends just when what it stands on, or its quotas, are kept for others, ahead
-        of it or behind: begun later it would still have of that.
+        of it or behind: begun later it would still have of that. Nor where one that was told to
+        leave does so just then: told of later, it does so after that.
         """
         waits = [each for each in self.staggered.values() if each[0] < rank]
         kept = {*self._room_kept_for().values(), *self.quotas.kept_for().values()}
         holds = {*(each for each in kept if each < rank), *(its_rank for its_rank, _, _ in waits)}
         if holds and self._passed_by(later_s)[sorted(holds)].any():
             return False
-        return not any(self._soon_runs_into_others(each, rank, later_s) for each in waits)
+        ends = [Ending(self._end_if_now(each), each, place) for _, each, place in waits]
+        ends += self._passing_ends(later_s)
+        return not any(self._soon_runs_into_others(each, rank, later_s) for each in ends)
 
-    def _soon_runs_into_others(
-        self, staggered: tuple[int, Request, Placement], rank: int, later_s: float
-    ) -> bool:
-        """Say whether one that waits for heat has of what is kept, if begun later."""
-        _, request, placement = staggered
-        end_at = self._end_if_now(request)
-        ending = Ending(end_at, request, placement)
+    def _soon_runs_into_others(self, ending: Ending, rank: int, later_s: float) -> bool:
+        """Say whether one has of what is kept, if it ends later."""
         return self.reservations.is_soon_to_count(
             ending, rank, later_s
-        ) or self.quotas.are_soon_drawn_on(request, placement, end_at, rank, later_s)
+        ) or self.quotas.are_soon_drawn_on(
+            ending.request, ending.placement, ending.at, rank, later_s
+        )
+
+    def _passing_ends(self, later_s: float) -> list[Ending]:
+        """Return the running jobs whose ends are told from now on, and pass others' when later."""
+        by_walltime = {each.request.key: each.ends_by for each in self.snapshot.running}
+        from_now_on, fixed = [], []
+        for key, each in self.endings.items():
+            if by_walltime.get(key, each.at) == each.at:
+                fixed.append(each.at)
+            else:
+                from_now_on.append(each)
+        fixed.sort()
+        return [
+            each
+            for each in from_now_on
+            if bisect_left(fixed, each.at) < bisect_left(fixed, each.at + later_s)
+        ]
 
     def is_passed(self, pending: Pending, rank: int, later_s: float) -> bool:
         """Say whether one behind a job that waits, or would, is ahead of it ``later_s`` later.

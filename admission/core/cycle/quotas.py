@@ -63,6 +63,11 @@ class Quota:
     def left(self) -> float:
         return self.limit - self.used
 
+    def left_at(self, at: float) -> float:
+        """Return what is left once what is to end by a moment has, and not kept for anybody."""
+        given_back = sum(amount for end_at, amount in self.ends if end_at <= at)
+        return self.left + given_back - (self.kept.amount if self.kept is not None else 0.0)
+
     def take(self, amount: float, end_at: float) -> None:
         self.used += amount
         self.ends.append((end_at, amount))
@@ -382,6 +387,11 @@ class Quotas:
                 full |= each.nodes
         return full
 
+    def full_nodes_at(self, at: float) -> frozenset[int]:
+        """Return the same for a moment to come (Unix s), and with what is kept for others."""
+        full = [each.nodes for each in self._places if each.quota.left_at(at) < 1.0]
+        return frozenset().union(*full)
+
     def kept_nodes(self, end_at: float, rank: int) -> frozenset[int]:
         """Return the nodes where what restrictions let run is kept for those before ``rank``.
 
@@ -392,6 +402,11 @@ class Quotas:
             if each.quota.in_the_way(1.0, end_at, rank) is not None:
                 kept |= each.nodes
         return kept
+
+    def other_places(self, placement: Placement) -> frozenset[int]:
+        """Return the nodes in places that restrictions limit and that a placement is not in."""
+        others = [each.nodes for each in self._places if each.nodes.isdisjoint(placement.nodes)]
+        return frozenset().union(*others)
 
     def full_places(self) -> list[Reason]:
         """Return why, by restriction."""
