@@ -127,8 +127,9 @@ class _Cycle:
         #: by key: behind how many that wait for others' heat a job was tried in the last round
         self._behind: dict[str, int] = {}
         self._leaving: dict[str, Preemption] = {}
-        #: by key of a job that has asked others to give way: how many had started by then
-        self._asked: dict[str, int] = {}
+        #: by key of a job that has asked others to give way: how many had started by then, and what
+        #: was kept for jobs ahead of it
+        self._asked: dict[str, tuple[int, list[str]]] = {}
         #: by key of a job that may ask: why nobody gives way to it
         self._refused: dict[str, str] = {}
         self._tried = self._within_depth()
@@ -265,7 +266,7 @@ class _Cycle:
         is_cured = verdict.is_cured_by_ends or verdict.is_cured_by_lenders
         if not is_cured or self._has_asked(request):
             return False
-        self._asked[request.key] = len(self._admitted)
+        self._asked[request.key] = len(self._admitted), self._kept_ahead()
         asked = preempt_for(self._queue, request, rank, verdict)
         for each in asked.leaving:
             told = _preemption(each, request, asked.ground, self._queue.now)
@@ -278,17 +279,22 @@ class _Cycle:
     def _has_asked(self, request: Request) -> bool:
         """Say whether a job has asked, and would hear the same now.
 
-        It would not where it asks back what is due to its project, nobody gives way to it, and jobs
-        have started since: their projects may hold more now than is due to them.
+        It would not where nobody gives way to it and something else is kept for jobs ahead of it
+        now. Nor where it asks back what is due to its project, and jobs have started since: their
+        projects may hold more now than is due to them.
         """
-        started = self._asked.get(request.key)
-        if started is None:
+        if request.key not in self._asked:
             return False
-        return (
-            len(self._admitted) == started
-            or any(each.for_key == request.key for each in self._leaving.values())
-            or self._queue.holdings.claim(request) is None
+        if any(each.for_key == request.key for each in self._leaving.values()):
+            return True
+        started, kept = self._asked[request.key]
+        return kept == self._kept_ahead() and (
+            len(self._admitted) == started or self._queue.holdings.claim(request) is None
         )
+
+    def _kept_ahead(self) -> list[str]:
+        """Return for whom something is kept when a job has its turn."""
+        return [each.request.key for each in self._queue.reservations.kept]
 
     def _waiting(self) -> dict[str, Waiting]:
         found: dict[str, Waiting] = {}

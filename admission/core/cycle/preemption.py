@@ -62,8 +62,8 @@ def preempt_for(queue: Queue, request: Request, rank: int, verdict: Verdict) -> 
     if claim is None and not by_class:
         return Asked()
     wanted = Wanted(queue, request, rank, by_quota=verdict.stage is Stage.QUOTAS)
-    if wanted.fits_soon():
-        queue.awaiting.add(request.key)
+    if soon := wanted.fits_soon():
+        queue.await_end(request, soon)
         return Asked(refused="fits once what ends within the grace of a preemption has ended")
     victims, spared = _victims(queue, request, claim, by_class=by_class)
     found = cheapest(victims, wanted)

@@ -23,7 +23,7 @@ from admission.core.cycle.stagger import Ramp
 from admission.core.cycle.stayers import Stayers
 from admission.core.placement.cluster import Cluster
 from admission.core.placement.place import fits_empty, may_stand, place, placed
-from admission.core.placement.topology import Bools, Ints
+from admission.core.placement.topology import Bools, Floats, Ints
 from admission.core.reasons import Reason, ReasonToken
 from admission.core.request import Locality, Placement, Refusal, Request
 from admission.core.snapshot import Pending, Running, Snapshot
@@ -317,12 +317,19 @@ class Queue:
             self.disrupted[ending.request.project] += 1
             given_back = ending.request.counted(len(ending.placement.gpus))
             self.holdings.add(ending.request.project, -given_back)
-        # What it is to have counts as held: its project asks back no more than is due to it.
-        self.holdings.add(request.project, request.counted(len(placement.gpus)))
-        self.awaiting.add(request.key)
+        self.await_end(request, placement)
         left_at = max(map(self.left_at, leaving))
         self.reservations.reserve_after(leaving, left_at, request, rank, placement, self._opened())
         self._keep_quotas(request, rank)
+
+    def await_end(self, request: Request, placement: Placement) -> None:
+        """Note that a job is to have ``placement`` once what is about to end has ended.
+
+        That counts as held: its project asks back no more than is due to it.
+        """
+        if request.key not in self.awaiting:
+            self.holdings.add(request.project, request.counted(len(placement.gpus)))
+            self.awaiting.add(request.key)
 
     def _keep_quotas(self, request: Request, rank: int) -> None:
         last = self.reservations.kept[-1]
@@ -617,12 +624,14 @@ class Queue:
         another passes in the order by then: of the two that one is to have it. Nor where one that
         waits for heat ends just when what it stands on, or its quotas, are kept for others, ahead
         of it or behind: begun later it would still have of that. Nor where one that was told to
-        leave does so just then: told of later, it does so after that.
+        leave does so just then, or one that waits would end just then: later it does so after that.
         """
         waits = [each for each in self.staggered.values() if each[0] < rank]
         kept = {*self._room_kept_for().values(), *self.quotas.kept_for().values()}
         holds = {*(each for each in kept if each < rank), *(its_rank for its_rank, _, _ in waits)}
         if holds and self._passed_by(later_s)[sorted(holds)].any():
+            return False
+        if self._some_end_where_quotas_are_kept(rank, later_s):
             return False
         ends = [Ending(self._end_if_now(each), each, place) for _, each, place in waits]
         ends += self._passing_ends(later_s)
@@ -635,6 +644,22 @@ class Queue:
         ) or self.quotas.are_soon_drawn_on(
             ending.request, ending.placement, ending.at, rank, later_s
         )
+
+    def _some_end_where_quotas_are_kept(self, rank: int, later_s: float) -> bool:
+        """Say whether one that waits before ``rank`` would have of a kept quota, if begun later.
+
+        Then it is that which is in its way, and quotas are kept for it, too.
+        """
+        for at, its_rank in self.quotas.kept_at():
+            end_at = self.now + self._walltime_s[its_rank + 1 : rank]
+            if ((end_at <= at) & (at < end_at + later_s)).any():
+                return True
+        return False
+
+    @cached_property
+    def _walltime_s(self) -> Floats:
+        """The walltimes of those that wait, in the order of the last round."""
+        return np.array([each.request.walltime_s for each in self.order.pending])
 
     def _passing_ends(self, later_s: float) -> list[Ending]:
         """Return the running jobs whose ends are told from now on, and pass others' when later."""

@@ -607,6 +607,10 @@ class Quotas:
         """Return the jobs with a reserved quota, with their ranks."""
         return {each.kept.key: each.kept.rank for each in self._all() if each.kept is not None}
 
+    def kept_at(self) -> set[tuple[float, int]]:
+        """Return from when on quotas are kept for jobs, Unix s, with their ranks."""
+        return {(each.kept.at, each.kept.rank) for each in self._all() if each.kept is not None}
+
     def kept_before(self, request: Request, rank: int) -> set[float]:
         """Return from when on what a job draws on is kept for jobs before ``rank``, Unix s."""
         quotas = [quota for quota, _ in self._anywhere(request, request.min_gpus)]

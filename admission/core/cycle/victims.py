@@ -68,9 +68,9 @@ class Wanted:
             self.queue, self.request, self._rank, by_quota=self._by_quota, lets_ahead=True
         )
 
-    def fits_soon(self) -> bool:
-        """Say whether it fits once the jobs end that end within the grace of a preemption."""
-        return bool(self._ending) and self.fits(self._ending) is not None
+    def fits_soon(self) -> Placement | None:
+        """Return where it stands once those jobs end that end within the grace of a preemption."""
+        return self.fits(self._ending) if self._ending else None
 
     def fits(self, ended: Sequence[str], over: Cluster | None = None) -> Placement | None:
         """Return where it would stand once jobs, by key, have ended; None: nowhere.

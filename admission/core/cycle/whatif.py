@@ -319,7 +319,8 @@ class _Search:
             return None
         if not then.has_time_to_spare(request, verdict.placement):
             return None
-        if search.is_behind_others_than(self) and not self._stands_anew(request, verdict.placement):
+        is_behind = search.is_behind_others_than(self) or then.is_behind_others_than(self)
+        if is_behind and not self._stands_anew(request, verdict.placement):
             return None
         speed = (1.0 - verdict.placement.slowdown) * min(request.gpus / old.gpus, 1.0)
         if speed < self.least_speed:
