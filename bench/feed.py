@@ -29,8 +29,9 @@ from lab.fleet import GPUS_PER_NODE, inventory_yaml
 Array = NDArray[Any]
 
 RACK_GPUS, NODE_GPUS = 64, GPUS_PER_NODE
-#: Agents push each for itself: so many at a time.
-_SENDERS = 32
+#: Agents push each for itself: what one waits for is not to hold up the next. So many at a time,
+#: which is a tenth of them, and all that threads of one client are good for.
+SENDERS = 128
 _SETUP_TIMEOUT_S = 300.0
 #: What the contract has as integers.
 _WHOLE = frozenset({"mem_used", "throttle", "ecc"})
@@ -55,7 +56,7 @@ class Agents:
 
     def encode(self, steps: Iterable[Step]) -> None:
         """Make one batch of each agent for each step, under the layouts that they agree on."""
-        with ThreadPoolExecutor(_SENDERS) as senders:
+        with ThreadPoolExecutor(SENDERS) as senders:
             for seq, step in enumerate(steps, start=len(self.batches) + 1):
                 reports = list(_reports(step, self.node_names))
                 parts = [reports[nodes.start : nodes.stop] for nodes in self.nodes]
@@ -65,13 +66,13 @@ class Agents:
 
     def push(self, first: int, last: int) -> None:
         """Push the batches of steps ``first`` up to ``last``, those of each agent in order."""
-        with ThreadPoolExecutor(_SENDERS) as senders:
-            for _ in senders.map(self._push_of_some, range(_SENDERS), repeat(range(first, last))):
+        with ThreadPoolExecutor(SENDERS) as senders:
+            for _ in senders.map(self._push_of_some, range(SENDERS), repeat(range(first, last))):
                 pass
 
     def _push_of_some(self, sender: int, steps: Iterable[int]) -> None:
         for step in steps:
-            for agent in range(sender, len(self.clients), _SENDERS):
+            for agent in range(sender, len(self.clients), SENDERS):
                 _persist(self.clients[agent], self.batches[step][agent])
 
     def _batch(self, client: Client, agent: str, seq: int, reports: list[NodeReport]) -> bytes:
@@ -93,7 +94,7 @@ class Agents:
 
 def enroll_agents(url: str, operator_token: str, readings: Readings, batch_gpus: int) -> Agents:
     """Put the fleet into the server's inventory and enroll an agent for each ``batch_gpus``."""
-    server = Server(url, operator_token, connections=_SENDERS)
+    server = Server(url, operator_token, connections=SENDERS)
     stop = threading.Event()
     fleet = readings.fleet
     enroll.apply_inventory(server.setup, inventory_yaml(fleet, networked=False), stop=stop)

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from bench import django_in, report
-from bench.feed import NODE_GPUS, RACK_GPUS, enroll_agents
+from bench.feed import NODE_GPUS, RACK_GPUS, SENDERS, enroll_agents
 from bench.readings import STEP_S, Readings
 from bench.stack import REPOSITORY, Stack, running
 
@@ -37,8 +37,8 @@ FLEET_ROWS_PER_S = 10_000
 FLEET_S = 60.0
 #: Until each agent was heard once, every process learns what it will know from then on.
 FLEET_WARM_UP_S = 12.0
-#: Agents push each for itself: what one waits for is not to hold up the next.
-_FLEET_SENDERS = 64
+#: At a pace so many are enough that no batch waits in the client.
+_PACED_SENDERS = 64
 COPY_BATCH_ROWS = 10_000
 COPY_BATCHES = 40
 #: What a load of 100,000 GPUs takes until its first row is stored: inventory, agents, layouts.
@@ -162,7 +162,7 @@ def full_speed(
     with first_row():
         load = start_load(
             stack, token_file, gpus=gpus, batch_gpus=batch_gpus, rate=0, duration_s=duration_s,
-            threads=_FLEET_SENDERS,
+            threads=SENDERS,
         )  # fmt: skip
     before = stack.cpu_seconds()
     done = result_of(load)
@@ -271,7 +271,7 @@ def paced(
     with first_row():
         load = start_load(
             stack, token_file, gpus=gpus, batch_gpus=batch_gpus, rate=rows_per_s,
-            duration_s=warm_up_s + duration_s + 2, threads=_FLEET_SENDERS,
+            duration_s=warm_up_s + duration_s + 2, threads=_PACED_SENDERS,
         )  # fmt: skip
     time.sleep(warm_up_s)
     with watching() as ages:

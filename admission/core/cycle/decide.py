@@ -279,18 +279,15 @@ class _Cycle:
     def _has_asked(self, request: Request) -> bool:
         """Say whether a job has asked, and would hear the same now.
 
-        It would not where nobody gives way to it and something else is kept for jobs ahead of it
-        now. Nor where it asks back what is due to its project, and jobs have started since: their
-        projects may hold more now than is due to them.
+        It would not where nobody gives way to it, and jobs have started since or something else is
+        kept for jobs ahead of it: their projects may hold more now than is due to them, or another
+        place, where less is in its way, be left to it.
         """
         if request.key not in self._asked:
             return False
         if any(each.for_key == request.key for each in self._leaving.values()):
             return True
-        started, kept = self._asked[request.key]
-        return kept == self._kept_ahead() and (
-            len(self._admitted) == started or self._queue.holdings.claim(request) is None
-        )
+        return self._asked[request.key] == (len(self._admitted), self._kept_ahead())
 
     def _kept_ahead(self) -> list[str]:
         """Return for whom something is kept when a job has its turn."""
