@@ -96,7 +96,8 @@ def _submitted(stack: Stack, token: str, name: str) -> Any:
 
 
 def _settled() -> None:
-    """Wait until two cycles in a row have found nothing to start."""
+    """Wait until two cycles in a row have seen all that wait, and found nothing to start."""
+    from admission.jobs.models import Phase
     from admission.queue import queue_status
 
     end, seen, quiet = time.monotonic() + _LIMIT_S, 0, 0
@@ -105,7 +106,8 @@ def _settled() -> None:
             raise TimeoutError(f"the queue goes on starting jobs after {_LIMIT_S:.0f} s")
         found = queue_status.read()
         if found is not None and found.cycle != seen:
-            seen, quiet = found.cycle, 0 if found.admitted or not found.waiting else quiet + 1
+            has_seen_all = found.waiting == Phase.objects.pending().count()
+            seen, quiet = found.cycle, quiet + 1 if has_seen_all and not found.admitted else 0
         time.sleep(0.2)
 
 

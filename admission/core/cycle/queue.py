@@ -138,6 +138,8 @@ class Queue:
         self._ranks: dict[str, int] | None = None
         #: the same: whom one behind passes in a later order, by how much later
         self._passed: dict[float, Bools] = {}
+        #: the same: who is to end later by then, after somebody else
+        self._passing: dict[float, list[Ending]] = {}
         #: by key, of those that wait when the cycle begins
         self._columns = Columns.of(snapshot.pending, snapshot.now)
         self.users = {each.request.key: each.user for each in snapshot.pending}
@@ -634,7 +636,9 @@ class Queue:
         if self._some_end_where_quotas_are_kept(rank, later_s):
             return False
         ends = [Ending(self._end_if_now(each), each, place) for _, each, place in waits]
-        ends += self._passing_ends(later_s)
+        if later_s not in self._passing:
+            self._passing[later_s] = self._passing_ends(later_s)
+        ends += self._passing[later_s]
         return not any(self._soon_runs_into_others(each, rank, later_s) for each in ends)
 
     def _soon_runs_into_others(self, ending: Ending, rank: int, later_s: float) -> bool:

@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
 
 from admission.core.cycle.backfill import held_by
 from admission.core.cycle.change import Burden, Change, Counterfactual, Price, sentence
@@ -338,9 +337,9 @@ class _Search:
 
         Projects take turns: where a job passes one of its own project, others may do so, too.
         """
-        key, ahead = self.pending.request.key, self.order.pending[: self.place_in_order]
-        rest = (each.request.key for each in other.order.pending if each.request.key != key)
-        return [each.request.key for each in ahead] != list(islice(rest, len(ahead)))
+        ahead, at = self.order.pending[: self.place_in_order], other.place_in_order
+        rest = (*other.order.pending[:at], *other.order.pending[at + 1 :])
+        return ahead != rest[: len(ahead)]
 
     def _stands_anew(self, request: Request, placement: Placement) -> bool:
         """Say whether it starts there, too, when those ahead of it are decided on anew."""
