@@ -89,6 +89,7 @@ class Columns:
     #: inf: none
     deadline_at: Floats
     gpus: Floats
+    walltime_s: Floats
     can_run: Bools
     #: it goes on after a move, with what is kept for it: before all others
     returns: Bools
@@ -111,6 +112,7 @@ class Columns:
             submitted_at=np.array([each.submitted_at for each in requests], dtype=np.float64),
             deadline_at=np.array([each.deadline_at or np.inf for each in requests]),
             gpus=np.array([each.gpus for each in requests], dtype=np.float64),
+            walltime_s=np.array([each.walltime_s for each in requests], dtype=np.float64),
             can_run=np.array([not each.is_kept_back(now) for each in pending], dtype=np.bool_),
             returns=np.array([each.returns_to is not None for each in pending], dtype=np.bool_),
             by_key=ranks_of([each.key for each in requests]),
@@ -150,7 +152,8 @@ class Columns:
 
 
 _ARRAYS = (
-    "account", "priority", "submitted_at", "deadline_at", "gpus", "can_run", "returns", "by_key",
+    "account", "priority", "submitted_at", "deadline_at", "gpus", "walltime_s", "can_run",
+    "returns", "by_key",
 )  # fmt: skip
 
 

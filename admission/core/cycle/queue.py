@@ -23,7 +23,7 @@ from admission.core.cycle.stagger import Ramp
 from admission.core.cycle.stayers import Stayers
 from admission.core.placement.cluster import Cluster
 from admission.core.placement.place import fits_empty, may_stand, place, placed
-from admission.core.placement.topology import Bools, Floats, Ints
+from admission.core.placement.topology import Bools, Ints
 from admission.core.reasons import Reason, ReasonToken
 from admission.core.request import Locality, Placement, Refusal, Request
 from admission.core.snapshot import Pending, Running, Snapshot
@@ -655,15 +655,10 @@ class Queue:
         Then it is that which is in its way, and quotas are kept for it, too.
         """
         for at, its_rank in self.quotas.kept_at():
-            end_at = self.now + self._walltime_s[its_rank + 1 : rank]
+            end_at = self.now + self.order.columns.walltime_s[its_rank + 1 : rank]
             if ((end_at <= at) & (at < end_at + later_s)).any():
                 return True
         return False
-
-    @cached_property
-    def _walltime_s(self) -> Floats:
-        """The walltimes of those that wait, in the order of the last round."""
-        return np.array([each.request.walltime_s for each in self.order.pending])
 
     def _passing_ends(self, later_s: float) -> list[Ending]:
         """Return the running jobs whose ends are told from now on, and pass others' when later."""
@@ -694,9 +689,10 @@ class Queue:
     def _passed_by(self, later_s: float) -> Bools:
         """Say by rank whether one behind is ahead ``later_s`` later."""
         if later_s not in self._passed:
-            then = self._ordered(self.order.columns, self.now + later_s).pending
-            now_at = {id(each): at for at, each in enumerate(self.order.pending)}
-            place = np.argsort([now_at[id(each)] for each in then])
+            columns = self.order.columns
+            then = self._ordered(columns, self.now + later_s).columns
+            place = np.empty(len(then.by_key), dtype=np.int64)
+            place[np.argsort(columns.by_key)] = np.argsort(then.by_key)
             first = np.append(np.minimum.accumulate(place[::-1])[::-1], len(place))
             self._passed[later_s] = first[1:] < place
         return self._passed[later_s]

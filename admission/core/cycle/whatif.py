@@ -161,7 +161,7 @@ class _Search:
 
     @classmethod
     def of_waiting(cls, decisions: Decisions, key: str) -> _Search:
-        order, rank = decisions.after.order, decisions.after.rank_of(key)
+        order, rank = decisions.after.order, decisions.waiting[key].rank
         return cls(decisions, order.pending[rank], order, rank, rank)
 
     @classmethod
@@ -371,9 +371,10 @@ class _Search:
 
     def _burden(self, other: _Search, request: Request, placement: Placement) -> Burden | None:
         """Return the cost to those whom it goes ahead of in another order; None: there are none."""
-        ahead = {each.request.key for each in other.order.pending[: other.place_in_order]}
+        # By what they are in memory: of tens of thousands, their keys are slow to get.
+        ahead = set(map(id, other.order.pending[: other.place_in_order]))
         before = self.order.pending[: self.place_in_order]
-        passed = [each.request for each in before if each.request.key not in ahead]
+        passed = [each.request for each in before if id(each) not in ahead]
         if not passed:
             return None
         end_at = self.queue.now + request.walltime_s
