@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
 import threading
 from typing import cast
 
@@ -136,6 +137,8 @@ class Answering:
             self._thread.join()
 
     def _run(self) -> None:
+        # A cycle gives way to a question sooner than by default, which is 5 ms each time.
+        sys.setswitchinterval(0.001)
         while not self._is_over.is_set():
             try:
                 self._answer_next()
