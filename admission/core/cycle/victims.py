@@ -28,6 +28,8 @@ __all__ = ["Leaving", "Victim", "Wanted", "cheapest", "groups_of"]
 Ints = npt.NDArray[np.int64]
 #: The jobs that end, and where the waiting one stands then.
 Leaving = tuple[tuple[Running, ...], Placement]
+#: A job, and what it is to have.
+Taken = tuple[Request, Placement]
 
 #: So many sets are tried by the solver, and looked at, for one job; on fleets of more than so many
 #: GPUs fewer are, as each takes longer there.
@@ -80,9 +82,10 @@ class Wanted:
         request: Request | None = self._fitted(ended)
         if request is None:
             return None
-        then = self._less_what_is_kept(over or self.once_over(self.queue.cluster, ended), ended)
+        then = over or self.once_over(self.queue.cluster, ended)
+        ahead = self._take_what_is_kept(then, ended)
         if self.queue.snapshot.caps:
-            close(then, self.queue.quotas_after(ended).kept_nodes(self._end_at, self._rank))
+            close(then, self._kept_nodes(ended, ahead))
         while request is not None and may_have_room(then, request):
             found = placed(then, request)
             if found is None or self._is_allowed(ended, found):
@@ -126,14 +129,26 @@ class Wanted:
             cluster.free_all([*over, *self.queue.opened_by(ended, so_far)])
         return cluster
 
-    def _less_what_is_kept(self, cluster: Cluster, ended: Sequence[str]) -> Cluster:
+    def _kept_nodes(self, ended: Sequence[str], ahead: Sequence[Taken]) -> frozenset[int]:
+        """Return the nodes where what restrictions let run is kept for those ahead of it.
+
+        ``ahead``: those that take of what comes free, and where.
+        """
+        quotas = self.queue.quotas_after(ended)
+        kept = quotas.kept_nodes(self._end_at, self._rank)
+        for request, placement in ahead:
+            quotas = quotas.beside(request, placement, self.queue.now + request.walltime_s)
+        return kept | quotas.full_nodes() if ahead else kept
+
+    def _take_what_is_kept(self, cluster: Cluster, ended: Sequence[str]) -> list[Taken]:
         """Take what others are to have by the time that the job begins off a fleet.
 
-        ``ended``: the jobs that are over on it.
+        ``ended``: the jobs that are over on it. Returns who takes of what comes free, and where.
         """
         # What others have booked is asked for the time that it begins at.
         cluster.now = self._soon
         ahead = [each for each in self.queue.reservations.kept if each.rank < self._rank]
+        found: list[Taken] = []
         then = self._then(cluster, ended) if ahead and self._lets_ahead else None
         for each in ahead:
             takes = each.placement if each.at <= self._soon else None
@@ -145,7 +160,8 @@ class Wanted:
             hold_free_part(cluster, takes, each.request)
             if then is not None:
                 hold_free_part(then, takes, each.request)
-        return cluster
+                found.append((each.request, takes))
+        return found
 
     def _then(self, cluster: Cluster, ended: Sequence[str]) -> Cluster:
         """Return a fleet once those that end within the grace of a preemption are over, too."""
