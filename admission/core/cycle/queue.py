@@ -636,9 +636,7 @@ class Queue:
         if self._some_end_where_quotas_are_kept(rank, later_s):
             return False
         ends = [Ending(self._end_if_now(each), each, place) for _, each, place in waits]
-        if later_s not in self._passing:
-            self._passing[later_s] = self._passing_ends(later_s)
-        ends += self._passing[later_s]
+        ends += self._passing_ends(later_s)
         return not any(self._soon_runs_into_others(each, rank, later_s) for each in ends)
 
     def _soon_runs_into_others(self, ending: Ending, rank: int, later_s: float) -> bool:
@@ -662,6 +660,11 @@ class Queue:
 
     def _passing_ends(self, later_s: float) -> list[Ending]:
         """Return the running jobs whose ends are told from now on, and pass others' when later."""
+        if later_s not in self._passing:
+            self._passing[later_s] = self._found_passing(later_s)
+        return self._passing[later_s]
+
+    def _found_passing(self, later_s: float) -> list[Ending]:
         by_walltime = {each.request.key: each.ends_by for each in self.snapshot.running}
         from_now_on, fixed = [], []
         for key, each in self.endings.items():

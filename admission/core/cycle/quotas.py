@@ -381,32 +381,25 @@ class Quotas:
 
     def full_nodes(self) -> frozenset[int]:
         """Return the rows of the nodes where restrictions let no further job run."""
-        full: frozenset[int] = frozenset()
-        for each in self._places:
-            if each.quota.left < 1.0:
-                full |= each.nodes
-        return full
+        return self._nodes_where(lambda each: each.quota.left < 1.0)
 
     def full_nodes_at(self, at: float) -> frozenset[int]:
         """Return the same for a moment to come (Unix s), and with what is kept for others."""
-        full = [each.nodes for each in self._places if each.quota.left_at(at) < 1.0]
-        return frozenset().union(*full)
+        return self._nodes_where(lambda each: each.quota.left_at(at) < 1.0)
 
     def kept_nodes(self, end_at: float, rank: int) -> frozenset[int]:
         """Return the nodes where what restrictions let run is kept for those before ``rank``.
 
         For a job that ends at ``end_at`` (Unix s).
         """
-        kept: frozenset[int] = frozenset()
-        for each in self._places:
-            if each.quota.in_the_way(1.0, end_at, rank) is not None:
-                kept |= each.nodes
-        return kept
+        return self._nodes_where(lambda each: bool(each.quota.in_the_way(1.0, end_at, rank)))
 
     def other_places(self, placement: Placement) -> frozenset[int]:
         """Return the nodes in places that restrictions limit and that a placement is not in."""
-        others = [each.nodes for each in self._places if each.nodes.isdisjoint(placement.nodes)]
-        return frozenset().union(*others)
+        return self._nodes_where(lambda each: each.nodes.isdisjoint(placement.nodes))
+
+    def _nodes_where(self, chosen: Callable[[_PlaceCap], bool]) -> frozenset[int]:
+        return frozenset().union(*(each.nodes for each in self._places if chosen(each)))
 
     def full_places(self) -> list[Reason]:
         """Return why, by restriction."""
