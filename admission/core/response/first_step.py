@@ -212,7 +212,7 @@ def _on_the_way(way: Way) -> str:
         return "no checkpoint of it is known to be whole anywhere, and it begins anew"
     if way.left_bytes is None:
         return f"nobody tells how much of its checkpoint has to get to {way.site}"
-    if way.send_s == 0.0:
+    if way.left_bytes <= 0.0:
         return f"its checkpoint of step {way.step:,} is whole at {way.site}"
     of = f"its checkpoint of step {way.step:,}" if way.step is not None else "a checkpoint"
     size = f"{way.left_bytes / 1e9:,.3g} GB of {of}"

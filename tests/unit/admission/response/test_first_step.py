@@ -134,6 +134,12 @@ def test_of_several_sites_that_counts_which_has_to_wait_longest() -> None:
     assert found.way.site == "hamar"
 
 
+def test_a_size_that_takes_no_time_that_can_be_told_is_no_checkpoint_that_is_whole_there() -> None:
+    # So small that its time is rounded to none.
+    tiny = Stated(size_bytes=5e-324, bytes_per_s=1_000.0)
+    assert "of a checkpoint (stated, not measured) have to get to bergen" in told({}, stated=tiny)
+
+
 _bytes = st.floats(0.0, 1e15)
 _rates = st.none() | st.floats(1e3, 1e11)
 
