@@ -403,7 +403,7 @@ class Reader:
 
     def _rack(self, plant: Plant) -> int:
         """Return the number of the page of a rack that the place is about."""
-        found = self.operator.get("/api/v1/racks?limit=1000")["results"]
+        found = self.operator.get("/api/v1/racks?page_size=1000")["results"]
         return next(int(each["id"]) for each in found if each["key"] == plant.racks[0])
 
     def _text(self, path: str) -> str:
